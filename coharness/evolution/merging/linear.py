@@ -1,0 +1,55 @@
+"""The linear rule: a weighted average of weights, elementwise.
+
+Invariants: bit-equal under any permutation of (maps, weights); sums in float32 (float64 for float64 and scalars), cast back once;
+tensors on which all parents agree come through unchanged when the weights are normalised. Driven through `merging.RULES`.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from coharness.evolution.merging.maps import DEFAULT_CHUNK_BYTES, TensorMap, merge_elementwise
+from coharness.evolution.merging.preflight import check_mergeable, check_weights, normalized
+
+
+def linear(
+    tensors: Sequence[TensorMap],
+    weights: Sequence[float],
+    base: TensorMap | None = None,
+    *,
+    normalize: bool = True,
+    chunk_bytes: int = DEFAULT_CHUNK_BYTES,
+) -> dict[str, Tensor]:
+    """sum_i w_i theta_i, with w summing to one unless `normalize=False` (model soups; Wortsman et al., 2022).
+
+    Args:
+        tensors: The parents' maps, of one architecture and dtype.
+        weights: One finite weight a parent, negative ones allowed (extrapolation).
+        base: Must be None; an average takes no base.
+        normalize: Divide the weights by their sum first.
+        chunk_bytes: Bound on the working memory beside inputs and result.
+
+    Returns:
+        The merged map, names sorted, in the parents' shapes and dtypes; no memory is shared with the parents.
+
+    Raises:
+        ValueError: a base was given, maps or weights fail preflight, or the result overflows its dtype.
+    """
+    if base is not None:
+        raise ValueError("the linear rule got a base; expected None (task_arithmetic is the rule that merges deltas from a base)")
+    check_weights(weights, len(tensors), normalize=normalize)
+    check_mergeable(tensors)
+    coefficients = normalized(weights) if normalize else list(weights)
+    return merge_elementwise(tensors, coefficients, None, _sum, idempotent=normalize, chunk_bytes=chunk_bytes)
+
+
+def _sum(parents: Sequence[Tensor], weights: Sequence[float], base: Tensor | None) -> Tensor:
+    total = torch.mul(parents[0], weights[0])  # [chunk]
+    scratch = torch.empty_like(total)
+    for parent, weight in zip(parents[1:], weights[1:], strict=True):
+        # Two roundings on purpose: a fused multiply-add rounds differently in a vector body than in its tail, so results would
+        # depend on where a chunk ends.
+        torch.mul(parent, weight, out=scratch)
+        total.add_(scratch)
+    return total

@@ -1,0 +1,124 @@
+"""The checks made before a merge: that the parents can be merged at all, and that their weights mean something.
+
+A merge of mismatched or damaged parents gives plausible numbers, so everything here refuses, and names the first field that
+differs: the first name in sorted order, and of its fields shape, dtype, agreement (integers), finiteness. Every rule calls these
+checks itself; a scheduler may call them earlier, to refuse a proposal before it costs anything.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coharness.evolution.merging.maps import TensorMap, compare_bytes, flat
+
+_SCAN_NUMEL: Final = 2**18
+
+_SMALLEST_RELATIVE_SUM: Final = 1e-9
+"""Below this share of sum |w|, a weight sum is rounding noise and dividing by it would blow the parents up."""
+
+
+def check_mergeable(maps: Sequence[TensorMap], *, base: TensorMap | None = None) -> None:
+    """Refuse maps that no rule can merge: other names, shapes or dtypes, differing integer tensors, non-finite values.
+
+    Args:
+        maps: The parents; each is compared with the first.
+        base: The map deltas are taken from, held to the same fields; None if the rule takes none.
+
+    Raises:
+        ValueError: no map, or the first difference: the tensor, the map it was found in, what was expected.
+    """
+    if not maps:
+        raise ValueError("nothing to merge: got 0 maps, expected at least one")
+    labelled: dict[str, TensorMap] = {f"map {i}": tensors for i, tensors in enumerate(maps)}
+    if base is not None:
+        labelled["base"] = base
+    _check_names(labelled)
+    for name in sorted(maps[0]):
+        first = maps[0][name]
+        for label, tensors in labelled.items():
+            tensor = first if tensors is maps[0] else tensors[name]
+            _check_like(name, label, tensor, first)
+            check_finite(name, label, tensor)
+
+
+def check_weights(weights: Sequence[float], num_maps: int, *, normalize: bool) -> None:
+    """Refuse weights that do not fit the maps, are not finite, are all zero or, if they are to be normalised, sum to zero.
+
+    Raises:
+        ValueError: naming the count, the weight or the sum at fault.
+    """
+    if len(weights) != num_maps:
+        raise ValueError(f"got {len(weights)} weights for {num_maps} maps; expected one weight for each map")
+    for i, weight in enumerate(weights):
+        if not math.isfinite(weight):
+            raise ValueError(f"weight {i} is {weight}; expected a finite number (was a fitness missing?)")
+    total, size = math.fsum(weights), math.fsum(map(abs, weights))
+    if size == 0.0:
+        raise ValueError(f"every one of the {num_maps} weights is zero; expected at least one that is not")
+    if normalize and abs(total) <= _SMALLEST_RELATIVE_SUM * size:
+        raise ValueError(
+            f"weights {list(weights)} sum to zero and cannot be normalised; pass normalize=False to merge a plain difference"
+        )
+
+
+def normalized(weights: Sequence[float]) -> list[float]:
+    """The weights divided by their sum, which is exact and so the same in any order; `check_weights` must have passed."""
+    total = math.fsum(weights)
+    return [weight / total for weight in weights]
+
+
+def check_finite(name: str, label: str, tensor: Tensor) -> None:
+    """Refuse a floating tensor with a NaN or infinity.
+
+    Raises:
+        ValueError: naming the tensor, the map (`label`) and the index of the first bad value in row-major order.
+    """
+    if not tensor.is_floating_point():
+        return
+    values = flat(tensor)
+    for start in range(0, values.numel(), _SCAN_NUMEL):
+        block = values[start : start + _SCAN_NUMEL]
+        # float8 has no isfinite; widening keeps NaN and infinity.
+        finite = torch.isfinite(block.float() if block.dtype.itemsize < 2 else block)
+        if not finite.all():
+            offset = start + int(torch.argmin(finite.to(torch.uint8)))
+            index = tuple(int(i) for i in np.unravel_index(offset, tuple(tensor.shape)))
+            raise ValueError(
+                f"tensor {name!r} of {label} holds {values[offset].item()} at index {index}; expected finite values only "
+                f"(quarantine that member instead of merging it)"
+            )
+
+
+def _check_names(labelled: Mapping[str, TensorMap]) -> None:
+    first_label, first = next(iter(labelled.items()))
+    expected = set(first)
+    for label, tensors in labelled.items():
+        differing = sorted(expected.symmetric_difference(tensors))
+        if not differing:
+            continue
+        kind = "lacks" if differing[0] in expected else "has the extra"
+        raise ValueError(
+            f"{label} {kind} tensor {differing[0]!r} compared with {first_label} ({len(differing)} names differ); expected the "
+            f"same names in all maps (are they policies of one base and one architecture?)"
+        )
+
+
+def _check_like(name: str, label: str, tensor: Tensor, first: Tensor) -> None:
+    if tensor.shape != first.shape:
+        raise ValueError(
+            f"tensor {name!r} of {label} has shape {list(tensor.shape)}; expected {list(first.shape)} as in map 0 "
+            f"(a resized vocabulary or another architecture?)"
+        )
+    if tensor.dtype != first.dtype:
+        raise ValueError(
+            f"tensor {name!r} of {label} has dtype {tensor.dtype}; expected {first.dtype} as in map 0 (cast before merging)"
+        )
+    if not tensor.is_floating_point() and tensor is not first and compare_bytes(flat(tensor), flat(first)) != 0:
+        raise ValueError(
+            f"tensor {name!r} of {label} is {tensor.dtype} and differs from map 0; only floating tensors can be averaged, "
+            f"expected integer and bool tensors to agree"
+        )

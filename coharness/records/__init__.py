@@ -1,0 +1,1 @@
+"""Frozen data that crosses a process border, its Arrow schemas, ids, errors, and the protocols at the seams."""
