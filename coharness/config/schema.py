@@ -142,7 +142,7 @@ class PolicySection(Section):
 class GenerationSection(Section):
     """The engine that writes."""
 
-    engine: Literal["transformers", "scripted"] = "transformers"
+    engine: Literal["transformers"] = "transformers"
     batch_size: int = Field(default=128, ge=1)
     "Rows decoded together."
     max_adapters: int = Field(default=16, ge=1)
@@ -206,7 +206,7 @@ class GateSection(Section):
     futility: float = Field(default=10.0, gt=1)
     harm_delta: float = Field(default=0.05, gt=0)
     veto: float = Field(default=10.0, gt=1)
-    max_share: float = Field(default=0.35, gt=0, lt=1)
+    max_share: float = Field(default=0.25, gt=0, lt=1)
     "Largest share of the charged episodes that tests may take."
     concurrent: int = Field(default=2, ge=1)
     "Tests open at once."
@@ -234,8 +234,8 @@ class EvolutionSection(Section):
     "A merge wins its race at this e-value."
     propose_every: int = Field(default=10, ge=1)
     "Updates of the population between two harness proposals (in a schedule without updates: as many groups)."
-    challenge_every: int = Field(default=16, ge=1)
-    "Updates of the population between two challenges of the champion."
+    assess_every: int = Field(default=40, ge=1)
+    "Updates of the population between two assessments: all members on shared tasks, greedy. An exploit, a challenge of the champion and a merge each follow one."
     spawn_every: int = Field(default=40, ge=0)
     "Updates of the population between two turnovers of the weakest harness; 0 never."
     uniform_pairing: float = Field(default=0.2, ge=0, le=1)

@@ -18,7 +18,7 @@ _Convert = Callable[[Any], Any]
 
 def encode(kind: Any, value: Any) -> Any:
     """`value`, an instance of the type `kind`, as JSON values."""
-    return cast(_Convert, _encoder(kind))(value)
+    return _encoder(kind)(value)
 
 
 def decode(kind: type[T] | Any, data: Any) -> T:
@@ -27,7 +27,9 @@ def decode(kind: type[T] | Any, data: Any) -> T:
     Raises:
         ValueError: `data` does not have the shape of `kind`; the message names the record.
     """
-    return cast(T, cast(_Convert, _decoder(cast(Any, kind)))(data))
+    key: Any = kind
+    result: T = _decoder(key)(data)
+    return result
 
 
 def _same(value: Any) -> Any:

@@ -33,6 +33,8 @@ class Lease:
     """Run these items."""
 
     items: tuple[WorkItem, ...]
+    harnesses: tuple[Harness, ...] = ()
+    "Genomes of the items that the run has not seen yet."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

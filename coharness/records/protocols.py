@@ -14,7 +14,7 @@ from coharness.records.events import Capacity, Command, Event
 from coharness.records.ids import ItemId
 from coharness.records.policy import WeightsRef
 from coharness.records.task import FamilySpec, Task, VerifierSpec
-from coharness.records.training import JobResult, MergeJob, TrainJob
+from coharness.records.training import JobResult, TrainJob
 from coharness.records.work import BatchResult, WorkBatch
 
 
@@ -134,14 +134,10 @@ class Generator(Protocol):
 
 
 class Trainer(Protocol):
-    """A training backend."""
+    """A training backend. Merged weights reach it from `coharness.loop.jobs`, which knows the rules."""
 
     def train(self, job: TrainJob, own: pa.Table, borrowed: pa.Table) -> JobResult:
         """Run one update on episode tables (`EPISODE_SCHEMA`) and publish the new version."""
-        ...
-
-    def merge(self, job: MergeJob) -> JobResult:
-        """Merge the parents and publish the child's version 0."""
         ...
 
 

@@ -30,6 +30,8 @@ class Purpose(StrEnum):
     "One arm of one pair on an ANCHOR task; guards against regression."
     FILL = "fill"
     "Fills an empty evidence cell on shared tasks before an exploit reads it."
+    CHOOSE = "choose"
+    "Lets the randomized control pick its harness at the end, on GATE tasks."
     TRACK = "track"
     "Feeds the curves; decides nothing and is not charged to the budget."
     SEALED = "sealed"
@@ -83,6 +85,8 @@ class WorkItem:
     proposal: ProposalId | None = None
     arm: str = ""
     "In a paired test: `challenger` or `incumbent`."
+    pair: int = 0
+    "Index of the pair in its test; negative for pairs on ANCHOR tasks."
 
     @property
     def pairing(self) -> Pairing:

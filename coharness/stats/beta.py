@@ -12,9 +12,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from scipy import special
 
-_NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(64)  # both [64], on (-1, 1)
+
+def _nodes_on_unit_interval(num_nodes: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return Gauss-Legendre nodes and weights [num_nodes] on (0, 1), substituted so that both ends are flat.
+
+    Fractional counts make a density behave like x^0.3 at an end, where the plain rule converges slowly; with
+    x = u^3 (10 - 15 u + 6 u^2) the integrand is smooth enough.
+    """
+    nodes, weights = np.polynomial.legendre.leggauss(num_nodes)
+    u = (nodes + 1.0) / 2.0
+    return u**3 * (10.0 - 15.0 * u + 6.0 * u**2), weights * 15.0 * (u * (1.0 - u)) ** 2
+
+
+_NODES, _NODE_WEIGHTS = _nodes_on_unit_interval(64)
 # Chance that the quadrature leaves out on either side, well below any threshold a decision uses.
 _TAIL = 1e-11
 
@@ -96,8 +109,7 @@ def _probability_above(narrow: BetaEvidence, wide: BetaEvidence) -> float:
     """Return P(p_narrow > p_wide). Only the narrow density is resolved by the nodes, the other factor is smoother."""
     low = float(special.betaincinv(narrow.alpha, narrow.beta, _TAIL))
     high = float(special.betainccinv(narrow.alpha, narrow.beta, _TAIL))
-    half = (high - low) / 2.0
-    x = low + half * (1.0 + _NODES)  # [64]
+    x = low + (high - low) * _NODES  # [64]
     log_density = special.xlogy(narrow.successes, x) + special.xlog1py(narrow.failures, -x)
     # Dividing by the same sum of weights cancels the normalising constant together with its rounding error.
     weights = _NODE_WEIGHTS * np.exp(log_density - log_density.max())

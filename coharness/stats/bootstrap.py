@@ -13,13 +13,15 @@ Snowden, 1985; Rao and Wu, 1988).
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from coharness.stats.interval import Interval, check_level
 
-type Values = npt.NDArray[np.float64]
+Values: TypeAlias = npt.NDArray[np.float64]
+K = TypeVar("K", bound=Hashable)
 
 # Index blocks are cut to about this many draws, 16 MB, whatever the number of tasks.
 _MAX_DRAWS_AT_ONCE = 2_000_000
@@ -47,7 +49,7 @@ def _resampled_means(values: Values, num_resamples: int, rng: np.random.Generato
 
 
 def stratified_mean_interval(
-    values_by_stratum: Mapping[Hashable, npt.ArrayLike],
+    values_by_stratum: Mapping[K, npt.ArrayLike],
     *,
     rng: np.random.Generator,
     num_resamples: int = 2000,
@@ -80,8 +82,8 @@ def stratified_mean_interval(
 
 
 def stratified_difference_interval(
-    first_by_stratum: Mapping[Hashable, npt.ArrayLike],
-    second_by_stratum: Mapping[Hashable, npt.ArrayLike],
+    first_by_stratum: Mapping[K, npt.ArrayLike],
+    second_by_stratum: Mapping[K, npt.ArrayLike],
     *,
     rng: np.random.Generator,
     num_resamples: int = 2000,
@@ -97,10 +99,10 @@ def stratified_difference_interval(
 
 
 def interaction_interval(
-    j00: Mapping[Hashable, npt.ArrayLike],
-    j10: Mapping[Hashable, npt.ArrayLike],
-    j01: Mapping[Hashable, npt.ArrayLike],
-    j11: Mapping[Hashable, npt.ArrayLike],
+    j00: Mapping[K, npt.ArrayLike],
+    j10: Mapping[K, npt.ArrayLike],
+    j01: Mapping[K, npt.ArrayLike],
+    j11: Mapping[K, npt.ArrayLike],
     *,
     rng: np.random.Generator,
     num_resamples: int = 2000,
@@ -115,10 +117,10 @@ def interaction_interval(
     return stratified_mean_interval(combined, rng=rng, num_resamples=num_resamples, level=level)
 
 
-def _combined(parts: Mapping[str, tuple[Mapping[Hashable, npt.ArrayLike], float]]) -> dict[Hashable, Values]:
+def _combined(parts: Mapping[str, tuple[Mapping[K, npt.ArrayLike], float]]) -> dict[K, Values]:
     """Return the signed sum, task by task, of aligned arrays; all parts must have the same strata and lengths."""
     reference_name, (reference, _) = next(iter(parts.items()))
-    sums: dict[Hashable, Values] = {key: np.zeros(np.shape(values)) for key, values in reference.items()}
+    sums: dict[K, Values] = {key: np.zeros(np.shape(values)) for key, values in reference.items()}
     for name, (by_stratum, sign) in parts.items():
         if by_stratum.keys() != reference.keys():
             odd = sorted(map(repr, by_stratum.keys() ^ reference.keys()))

@@ -36,7 +36,7 @@ class Interval:
             raise ValueError(f"Interval: got {self.low!r}, {self.value!r}, {self.high!r}, expected finite numbers")
         if not self.low <= self.value <= self.high:
             raise ValueError(
-                f"Interval: got low {self.low!r}, value {self.value!r}, high {self.high!r}, expected low <= value <= high"
+                f"Interval: got low {self.low!r}, value {self.value!r}, high {self.high!r}, expected them in that order"
             )
 
     @classmethod

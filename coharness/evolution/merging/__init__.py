@@ -7,9 +7,8 @@ space, because averaging their factors is not averaging what they do.
 Importing this package loads torch: users import it where they merge, never at the top of a light module.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final, Protocol
 
 from torch import Tensor
@@ -77,24 +76,19 @@ class MergeRule:
     "Author and year of the method."
 
 
-RULES: Final[Mapping[str, MergeRule]] = MappingProxyType(
-    {
-        rule.name: rule
-        for rule in (
-            MergeRule(
-                name="linear",
-                needs_base=False,
-                merge=linear,
-                description="Weighted average of the parents' weights.",
-                source="Wortsman et al., 2022 (model soups)",
-            ),
-            MergeRule(
-                name="task_arithmetic",
-                needs_base=True,
-                merge=task_arithmetic,
-                description="The base plus a scaled, weighted sum of the parents' changes to it.",
-                source="Ilharco et al., 2023",
-            ),
-        )
-    }
-)
+RULES: Final[dict[str, MergeRule]] = {
+    "linear": MergeRule(
+        name="linear",
+        needs_base=False,
+        merge=linear,
+        description="Weighted average of the parents' weights.",
+        source="Wortsman et al., 2022 (model soups)",
+    ),
+    "task_arithmetic": MergeRule(
+        name="task_arithmetic",
+        needs_base=True,
+        merge=task_arithmetic,
+        description="The base plus a scaled, weighted sum of the parents' changes to it.",
+        source="Ilharco et al., 2023",
+    ),
+}

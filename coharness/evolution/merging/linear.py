@@ -37,7 +37,9 @@ def linear(
         ValueError: a base was given, maps or weights fail preflight, or the result overflows its dtype.
     """
     if base is not None:
-        raise ValueError("the linear rule got a base; expected None (task_arithmetic is the rule that merges deltas from a base)")
+        raise ValueError(
+            "the linear rule got a base; expected None (task_arithmetic is the rule that merges deltas from a base)"
+        )
     check_weights(weights, len(tensors), normalize=normalize)
     check_mergeable(tensors)
     coefficients = normalized(weights) if normalize else list(weights)
@@ -48,8 +50,8 @@ def _sum(parents: Sequence[Tensor], weights: Sequence[float], base: Tensor | Non
     total = torch.mul(parents[0], weights[0])  # [chunk]
     scratch = torch.empty_like(total)
     for parent, weight in zip(parents[1:], weights[1:], strict=True):
-        # Two roundings on purpose: a fused multiply-add rounds differently in a vector body than in its tail, so results would
-        # depend on where a chunk ends.
+        # Two roundings on purpose: whether add(alpha=...) is fused depends on torch's build and the processor, and the bits of a
+        # merge should not.
         torch.mul(parent, weight, out=scratch)
         total.add_(scratch)
     return total

@@ -11,6 +11,7 @@ Driven by the rules in this package, and by whoever stores or publishes a merged
 
 import functools
 import hashlib
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -127,7 +128,7 @@ def map_digest(tensors: TensorMap) -> str:
         # Length-prefixed, so that no name can run over into the header that follows it.
         header = f"{len(name.encode())}:{name}|{tensor.dtype}|{','.join(map(str, tensor.shape))}|{tensor.nbytes}|"
         digest.update(header.encode())
-        digest.update(_raw(flat(tensor).cpu()).numpy())
+        digest.update(_raw(flat(tensor).cpu()).numpy().data)
     return digest.hexdigest()
 
 
@@ -139,6 +140,15 @@ def flat(tensor: Tensor) -> Tensor:
 def accumulation_dtype(tensor: Tensor) -> torch.dtype:
     """The dtype sums are kept in: float32; float64 for float64 tensors and for scalars (where it costs nothing)."""
     return torch.float64 if tensor.dtype == torch.float64 or tensor.dim() == 0 else torch.float32
+
+
+def all_finite(values: Tensor) -> bool:
+    """Whether a floating tensor holds no NaN and no infinity; one pass, without the masks that `isfinite` builds."""
+    if values.numel() == 0:
+        return True
+    # float8 has no comparisons; widening keeps NaN and infinity.
+    smallest, largest = torch.aminmax(values.float() if values.dtype.itemsize < 2 else values)
+    return math.isfinite(smallest.item()) and math.isfinite(largest.item())  # either is NaN as soon as one value is
 
 
 def compare_bytes(left: Tensor, right: Tensor) -> int:
@@ -197,7 +207,9 @@ def merge_elementwise(
         ValueError: chunk_bytes is not positive, or a result does not fit its dtype.
     """
     if chunk_bytes < 1:
-        raise ValueError(f"chunk_bytes is {chunk_bytes}; expected a positive number of bytes, such as {DEFAULT_CHUNK_BYTES}")
+        raise ValueError(
+            f"chunk_bytes is {chunk_bytes}; expected a positive number of bytes, such as {DEFAULT_CHUNK_BYTES}"
+        )
     return {
         name: _merge_tensor(
             name,
@@ -240,7 +252,7 @@ def _merge_tensor(
         base_chunk = None if flat_base is None else flat_base[part].to(dtype)
         result = kernel([parents[i][part].to(dtype) for i in order], ordered_weights, base_chunk)
         out[part] = result
-        if not torch.isfinite(out[part].to(dtype)).all():
+        if not all_finite(out[part]):
             raise ValueError(
                 f"tensor {name!r}: the merged values do not fit {like.dtype} (overflow from finite parents); expected weights "
                 f"and scale of moderate size, got weights {ordered_weights}"
@@ -249,4 +261,6 @@ def _merge_tensor(
 
 
 def _raw(flat_tensor: Tensor) -> Tensor:
-    return flat_tensor.contiguous().view(torch.uint8)  # [numel * itemsize]
+    contiguous = flat_tensor.contiguous()
+    # With no or one element torch calls any stride contiguous, but only views stride 1 as bytes.
+    return contiguous.as_strided((contiguous.numel(),), (1,)).view(torch.uint8)  # [numel * itemsize]

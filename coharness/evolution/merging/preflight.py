@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coharness.evolution.merging.maps import TensorMap, compare_bytes, flat
+from coharness.evolution.merging.maps import TensorMap, all_finite, compare_bytes, flat
 
 _SCAN_NUMEL: Final = 2**18
 
@@ -82,10 +82,8 @@ def check_finite(name: str, label: str, tensor: Tensor) -> None:
     values = flat(tensor)
     for start in range(0, values.numel(), _SCAN_NUMEL):
         block = values[start : start + _SCAN_NUMEL]
-        # float8 has no isfinite; widening keeps NaN and infinity.
-        finite = torch.isfinite(block.float() if block.dtype.itemsize < 2 else block)
-        if not finite.all():
-            offset = start + int(torch.argmin(finite.to(torch.uint8)))
+        if not all_finite(block):
+            offset = start + int(torch.argmin(torch.isfinite(block.double()).to(torch.uint8)))
             index = tuple(int(i) for i in np.unravel_index(offset, tuple(tensor.shape)))
             raise ValueError(
                 f"tensor {name!r} of {label} holds {values[offset].item()} at index {index}; expected finite values only "

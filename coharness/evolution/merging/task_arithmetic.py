@@ -24,7 +24,9 @@ def task_arithmetic(
     normalize: bool = True,
     chunk_bytes: int = DEFAULT_CHUNK_BYTES,
 ) -> dict[str, Tensor]:
-    """base + scale * sum_i w_i (theta_i - base), with w summing to one unless `normalize=False` (Ilharco et al., 2023).
+    """The sum base + scale * sum_i w_i (theta_i - base), with w summing to one unless `normalize=False`.
+
+    Source: Ilharco et al., 2023.
 
     With normalised weights and scale 1 this is `linear`; a larger scale extrapolates along the average change.
 
@@ -43,9 +45,13 @@ def task_arithmetic(
         ValueError: no base, a non-finite scale, maps or weights fail preflight, or the result overflows its dtype.
     """
     if base is None:
-        raise ValueError("task_arithmetic got no base; expected the map the parents were trained from (or use the linear rule)")
+        raise ValueError(
+            "task_arithmetic got no base; expected the map the parents were trained from (or use the linear rule)"
+        )
     if not math.isfinite(scale):
-        raise ValueError(f"task_arithmetic got scale {scale}; expected a finite number, 1.0 for the plain weighted change")
+        raise ValueError(
+            f"task_arithmetic got scale {scale}; expected a finite number, 1.0 for the plain weighted change"
+        )
     check_weights(weights, len(tensors), normalize=normalize)
     check_mergeable(tensors, base=base)
     coefficients = normalized(weights) if normalize else list(weights)
@@ -64,7 +70,7 @@ def _base_plus_deltas(scale: float, parents: Sequence[Tensor], weights: Sequence
     total = torch.zeros_like(base)  # [chunk]
     scratch = torch.empty_like(base)
     for parent, weight in zip(parents, weights, strict=True):
-        # Subtracting first keeps a small change exact; separate roundings keep the result free of where a chunk ends.
+        # Separate roundings, for the reason given in the linear rule.
         torch.sub(parent, base, out=scratch)
         total.add_(scratch.mul_(weight))
     return total.mul_(scale).add_(base)

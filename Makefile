@@ -1,0 +1,39 @@
+# env: the pinned environment in .venv.  quickstart: a first run.  test: all tests.  check: format, lint, types, layers.
+# PYTHON picks the interpreter that the environment is made with, e.g. `make env PYTHON=python3.12`.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+PINS := clusters/environments/cpu.txt
+SOURCES := coharness actors clusters experiments tests
+
+# One thread a process: runs and tests start several, and more threads than cores make all of them slower.
+export OMP_NUM_THREADS ?= 1
+export MKL_NUM_THREADS ?= 1
+export OPENBLAS_NUM_THREADS ?= 1
+export TOKENIZERS_PARALLELISM ?= false
+
+.PHONY: env quickstart test check
+
+env: $(STAMP)
+
+# Without --no-build-isolation the build would fetch hatchling anew, and unpinned.
+$(STAMP): $(PINS) pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(PINS)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+# Exit code 3 says that the minutes were spent before the rollouts: the report is there, the machine is slow.
+quickstart: env
+	$(BIN)/coharness run experiments/quickstart/config.yaml run_dir=runs/quickstart-$$(date +%Y%m%d-%H%M%S) || test $$? -eq 3
+
+test: env
+	@$(BIN)/python -m pytest
+
+check: env
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/mypy
+	$(BIN)/lint-imports

@@ -1,0 +1,194 @@
+"""The Ray session: the only `ray.init`, and the proof that workers run the same code as the driver.
+
+Attaches to RAY_ADDRESS where it is set, else starts a cluster on this machine that it owns, reachable from this machine
+alone. Workers put the driver's working directory first on their import path, whatever is installed: so the session is begun
+from the project root, and then one task a node says which files it imports. A difference is refused, since it would
+otherwise run silently with two versions of the code.
+"""
+
+import hashlib
+import importlib.util
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from actors.options import NAMESPACE, thread_env
+from coharness.records.errors import PreflightError
+
+_log = logging.getLogger(__name__)
+PACKAGES = ("coharness", "actors", "clusters", "experiments")
+OBJECT_STORE_BYTES = 256 << 20
+HANDSHAKE_S = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """An open Ray session."""
+
+    address: str
+    owned: bool
+    "Whether it started the cluster, and will end it."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a process imports a package from."""
+
+    path: str
+    "Its folder; empty where it cannot be imported."
+    digest: str
+    "Of all its Python sources."
+
+
+def project_root() -> Path:
+    """The folder that holds the four packages: a checkout, or site-packages."""
+    return Path(__file__).resolve().parent.parent
+
+
+def origins() -> dict[str, Origin]:
+    """Where this process imports each of the four packages from."""
+    return {name: _origin(name) for name in PACKAGES}
+
+
+@contextmanager
+def session(*, num_cpus: int, threads_per_worker: int, root: Path | None = None) -> Iterator[Session]:
+    """Open a session, check the workers' code, and end on leaving what it started.
+
+    Args:
+        num_cpus: cores that the run's workers ask for together.
+        threads_per_worker: bound on the threads of numeric libraries in every worker.
+        root: the folder workers import from; the project root where left out.
+
+    Raises:
+        PreflightError: the cluster is too small, or a worker imports other code than this process.
+    """
+    root = project_root() if root is None else root
+    opened = _open(num_cpus, threads_per_worker, root)
+    try:
+        _check_size(num_cpus)
+        check_worker_code()
+        yield opened
+    finally:
+        shutdown()
+
+
+def shutdown() -> None:
+    """Leave the session; a cluster that the session started ends with it, one that it attached to goes on."""
+    import ray
+
+    if ray.is_initialized():
+        ray.shutdown()
+
+
+def check_worker_code() -> None:
+    """Compare what a worker on each node imports with what this process imports.
+
+    Raises:
+        PreflightError: on the first difference, naming both paths.
+    """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    here = origins()
+    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    ask = ray.remote(origins)
+    refs = {
+        node: ask.options(
+            num_cpus=0, max_retries=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+        ).remote()
+        for node in nodes
+    }
+    for node, ref in refs.items():
+        try:
+            there = ray.get(ref, timeout=HANDSHAKE_S)
+        except ray.exceptions.GetTimeoutError:
+            raise PreflightError(
+                f"no worker of node {node[:8]} answered within {HANDSHAKE_S:.0f} s; see Ray's logs, or `coharness doctor --ray`"
+            ) from None
+        except ray.exceptions.RayTaskError as error:
+            raise PreflightError(
+                f"a worker of node {node[:8]} cannot import this code ({error.cause}); "
+                f"make {project_root()} available there at the same path"
+            ) from None
+        compare_origins(here, there, node[:8])
+
+
+def compare_origins(here: dict[str, Origin], there: dict[str, Origin], node: str) -> None:
+    """Refuse the first package that a worker imports from other sources.
+
+    Raises:
+        PreflightError: naming both paths.
+    """
+    for name in PACKAGES:
+        if here[name].digest != there[name].digest:
+            raise PreflightError(
+                f"package {name!r} differs between this process and the workers of node {node}: "
+                f"{here[name].path or 'not found'} here, {there[name].path or 'not found'} there"
+                + (" (same path, other contents)" if here[name].path == there[name].path else "")
+                + "; start from one checkout that every node sees, with no other folder of that name beside it"
+            )
+
+
+def _open(num_cpus: int, threads_per_worker: int, root: Path) -> Session:
+    # Ray reads these when it is first imported. `uv run` would otherwise have workers run from a copy of the folder; without
+    # the third, Ray binds to the machine's outside address even for a cluster of this machine alone.
+    os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    address = os.environ.get("RAY_ADDRESS")
+    if not address:
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    import ray
+
+    if ray.is_initialized():
+        raise PreflightError("a Ray session is open in this process already; end it with actors.session.shutdown()")
+    environment = {"env_vars": thread_env(threads_per_worker)}
+    with chdir(root):
+        if address:
+            context = ray.init(
+                address=address,
+                namespace=NAMESPACE,
+                runtime_env=environment,
+                log_to_driver=False,
+                logging_level=logging.WARNING,
+            )
+        else:
+            context = ray.init(
+                address="local",
+                # A logical number: workers of one thread share the cores where there are fewer than workers.
+                num_cpus=max(num_cpus, os.cpu_count() or 1),
+                include_dashboard=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                namespace=NAMESPACE,
+                runtime_env=environment,
+                log_to_driver=False,
+                logging_level=logging.WARNING,
+            )
+    _log.info("Ray session at %s, %s", context.address_info["address"], "attached" if address else "started here")
+    return Session(address=context.address_info["address"], owned=not address)
+
+
+def _check_size(num_cpus: int) -> None:
+    import ray
+
+    there = int(ray.cluster_resources().get("CPU", 0))
+    if there < num_cpus:
+        raise PreflightError(
+            f"the workers of this run ask for {num_cpus} cores, the cluster has {there}; lower fleet.rollout_workers, "
+            "fleet.trainers or fleet.threads_per_worker"
+        )
+
+
+def _origin(name: str) -> Origin:
+    spec = importlib.util.find_spec(name)
+    folders = list(spec.submodule_search_locations or ()) if spec is not None else []
+    if not folders:
+        return Origin(path="", digest="")
+    folder = Path(folders[0]).resolve()
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0")
+        digest.update(path.read_bytes() + b"\0")
+    return Origin(path=str(folder), digest=digest.hexdigest())

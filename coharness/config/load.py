@@ -1,0 +1,119 @@
+"""From a file and overrides to a RunConfig, and back to a file.
+
+`load_config` reads YAML, lays the overrides over it, checks everything and reports *all* mistakes in one ConfigError, a line
+each. `dump_config` writes the resolved config; loading that text again gives the same config.
+
+Paths. `run_dir` is relative to the working directory. Inputs (the file of a jsonl or python source, the folder of a base) are
+relative to the config file's folder, or, where nothing is there, to the working directory. Both become absolute here, so a
+resolved config means the same from anywhere. Whether an input exists is the preflight's question. `policy.base: tiny` and
+`smollm2` are names, not paths; a folder of that name is written `./tiny`.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from coharness.config.overrides import Override, apply_override, parse_overrides
+from coharness.config.schema import JsonlTasks, PythonTasks, RunConfig, TaskSection
+from coharness.config.suggest import explain
+from coharness.config.yaml_text import non_finite, read_mapping, write_mapping
+from coharness.records.errors import ConfigError
+
+BASE_NAMES = frozenset({"tiny", "smollm2"})
+"""Values of `policy.base` that name a base rather than a folder."""
+
+
+def load_config(path: Path | str, overrides: Sequence[str] = ()) -> RunConfig:
+    """The config of a YAML file with overrides laid over it (`coharness.config.overrides` says how they are spelled).
+
+    Raises:
+        ConfigError: the file cannot be read, or holds mistakes; the message has one line for each.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ConfigError(f"cannot read the config {path}: {reason}; name a YAML file") from error
+    return config_from(read_mapping(text, str(path)), overrides, source=str(path), folder=path.resolve().parent)
+
+
+def config_from(
+    data: Mapping[str, Any], overrides: Sequence[str] = (), *, source: str = "the config", folder: Path | None = None
+) -> RunConfig:
+    """The config of plain values, as `load_config` makes it of a file's.
+
+    Args:
+        data: what a YAML file would hold.
+        overrides: words of a command line.
+        source: what messages call the config.
+        folder: where relative inputs are looked for first; the working directory where left out.
+
+    Raises:
+        ConfigError: there are mistakes; the message has one line for each.
+    """
+    parsed = parse_overrides(overrides)
+    changed: Any = dict(data)
+    for override in parsed:
+        changed = apply_override(changed, override)
+    problems = [f"{path}: not a finite number; write one" for path in non_finite(changed)]
+    try:
+        config = RunConfig.model_validate(changed)
+    except ValidationError as error:
+        problems += [explain(record, RunConfig) for record in error.errors(include_url=False)]
+    if problems:
+        raise ConfigError(_message(problems, source, parsed))
+    return _with_absolute_paths(config, folder or Path.cwd())
+
+
+def dump_config(config: RunConfig) -> str:
+    """The resolved config as YAML, every default written out; `load_config` reads it back to an equal config."""
+    return write_mapping(config.model_dump(mode="json"))
+
+
+def _message(problems: Sequence[str], source: str, overrides: Sequence[Override]) -> str:
+    where = source
+    if overrides:
+        where += " with " + " ".join(override.text for override in overrides)
+    if len(problems) == 1:
+        return f"{where}: {problems[0]}"
+    return "\n  ".join([f"{where}: {len(problems)} mistakes", *problems])
+
+
+def _with_absolute_paths(config: RunConfig, folder: Path) -> RunConfig:
+    base = config.policy.base
+    return config.model_copy(
+        update={
+            "run_dir": str(Path(config.run_dir).expanduser().absolute()),
+            "tasks": tuple(_absolute_source(source, folder) for source in config.tasks),
+            "policy": config.policy
+            if base in BASE_NAMES
+            else config.policy.model_copy(update={"base": _absolute_input(base, folder)}),
+        }
+    )
+
+
+def _absolute_source(source: TaskSection, folder: Path) -> TaskSection:
+    match source:
+        case JsonlTasks(path=path):
+            return source.model_copy(update={"path": _absolute_input(path, folder)})
+        case PythonTasks(path=path):
+            file, colon, function = path.rpartition(":")
+            if not (colon and file and function.isidentifier()):
+                raise ConfigError(
+                    f"tasks: got the path {path!r}, expected path/to/file.py:function, e.g. my_tasks.py:make"
+                )
+            return source.model_copy(update={"path": f"{_absolute_input(file, folder)}:{function}"})
+        case _:
+            return source
+
+
+def _absolute_input(path: str, folder: Path) -> str:
+    """Absolute path of an input; where neither place holds it, the one in `folder`, which messages will then name."""
+    here = Path(path).expanduser()
+    beside = folder / here
+    if not beside.exists() and here.exists():
+        return str(here.absolute())
+    return str(beside.absolute())

@@ -1,0 +1,111 @@
+"""Drawing what a training group is about: family, level and answer format, by learnability.
+
+A group teaches most where its outcome is open: its weight is the probability, under the Beta posterior, that its episodes do
+not all end alike (for G = 1, the expected variance p(1-p); Florensa et al. 2018, and the informative-group argument of GRPO).
+A level is open once the level below is mastered half of the time; closed levels keep a small weight, so that nothing is ever
+ruled out by a bad start. The serving format is practised most; a share of groups tries another one, chosen by Thompson
+sampling (Thompson 1933) over what the formats have shown so far, so that the evidence can name a better format.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from coharness.harness.space import GeneSpace
+from coharness.records.harness import Harness
+from coharness.stats.beta import BetaEvidence, expected_variance, informative_probability
+
+Read = Callable[[str, str, int], BetaEvidence]
+"""(family, answer format, level) -> what is known of the member there."""
+
+OPEN_ABOVE = 0.5
+CLOSED_WEIGHT = 0.005
+FLOOR_WEIGHT = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draw:
+    """What one training group is about."""
+
+    family: str
+    level: int
+    format: str
+
+
+class GroupSampler:
+    """Draws groups for one member in one harness; the posteriors are read once, when it is built."""
+
+    def __init__(self, harness: Harness, space: GeneSpace, read: Read, group_size: int, explores: bool) -> None:
+        self._harness = harness
+        self._space = space
+        self._read = read
+        self._group_size = group_size
+        self._explore = harness.sampling.explore_formats if explores else 0.0
+        self._weights: dict[tuple[str, str], np.ndarray] = {}
+        genes = sorted(harness.tasks, key=lambda g: g.family)
+        self._genes = {g.family: g for g in genes}
+        self._families = [g.family for g in genes]
+        share = np.array([g.weight for g in genes])
+        learn = np.array([float(self._levels(f, self._serving(f)).sum()) for f in self._families])
+        by_weight = share / share.sum()
+        by_learning = share * learn / max(float((share * learn).sum()), 1e-12)
+        # The square root keeps a family that is nearly mastered, or not yet begun, from being dropped altogether.
+        tempered = np.sqrt(by_weight * by_learning)
+        tempered /= tempered.sum()
+        mix = harness.sampling.learnability
+        self._family_p = (1 - mix) * by_weight + mix * tempered
+
+    def draw(self, rng: np.random.Generator) -> Draw:
+        """One group."""
+        if rng.random() < self._harness.sampling.uniform_floor:
+            family = self._families[int(rng.integers(len(self._families)))]
+            gene = self._genes[family]
+            level = int(rng.integers(gene.level_low, gene.level_high + 1))
+            return Draw(family=family, level=level, format=self._serving(family))
+        family = self._families[int(rng.choice(len(self._families), p=self._family_p))]
+        fmt = self._serving(family)
+        if len(self._space.formats[family]) > 1 and rng.random() < self._explore:
+            fmt = self._explored(family, rng)
+        weights = self._levels(family, fmt)
+        level = self._genes[family].level_low + int(rng.choice(len(weights), p=weights / weights.sum()))
+        return Draw(family=family, level=level, format=fmt)
+
+    def _serving(self, family: str) -> str:
+        return self._harness.prompt.formats.get(family, self._space.formats[family][0])
+
+    def _levels(self, family: str, fmt: str) -> np.ndarray:
+        """Unnormalised weights of the family's levels in the gene's range [num levels]."""
+        key = (family, fmt)
+        if key not in self._weights:
+            gene = self._genes[family]
+            weights = []
+            is_open = True
+            for level in range(gene.level_low, gene.level_high + 1):
+                evidence = self._read(family, fmt, level)
+                informative = (
+                    expected_variance(evidence)
+                    if self._group_size == 1
+                    else informative_probability(evidence, self._group_size)
+                )
+                weights.append(max(informative, FLOOR_WEIGHT) if is_open else CLOSED_WEIGHT)
+                is_open = is_open and evidence.mean > OPEN_ABOVE and evidence.effective_n >= 1
+            self._weights[key] = np.array(weights)
+        return self._weights[key]
+
+    def _explored(self, family: str, rng: np.random.Generator) -> str:
+        serving = self._serving(family)
+        best, best_value = serving, -1.0
+        for fmt in self._space.formats[family]:
+            if fmt == serving:
+                continue
+            value = 0.0
+            for level in range(1, self._space.num_levels[family] + 1):
+                evidence = self._read(family, fmt, level)
+                draw = float(rng.beta(evidence.successes + 1, evidence.failures + 1))
+                value += draw
+                if evidence.effective_n < 1:
+                    break
+            if value > best_value:
+                best, best_value = fmt, value
+        return best

@@ -1,0 +1,150 @@
+"""The space that harness genomes live in: what each gene may be in one run, and the fixed mix that success is measured on."""
+
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from coharness.config.schema import RunConfig
+from coharness.harness.templates import HINTS, TEMPLATES
+from coharness.records.errors import ConfigError
+from coharness.records.harness import EpisodeGenes, Harness, PromptGenes, RewardGenes, SamplingGenes, TaskGene
+from coharness.tasks.formats import FORMATS
+from coharness.tasks.sources import TaskSources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneSpace:
+    """Bounds of every gene."""
+
+    formats: dict[str, tuple[str, ...]]
+    "Family -> answer formats, the plain one first."
+    num_levels: dict[str, int]
+    templates: tuple[str, ...]
+    hints: tuple[str, ...]
+    max_shots: int
+    max_retries: int
+    max_distractors: int
+    mix: tuple[tuple[str, int], ...]
+    "The (family, level) cells of the fixed evaluation mix, all of equal weight; only cells that may be sealed."
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Families in name order."""
+        return tuple(sorted(self.formats))
+
+    @property
+    def num_variants(self) -> int:
+        """Distinct evaluations one family can be given (serving genes alone)."""
+        formats = max(len(f) for f in self.formats.values())
+        counts = (self.max_shots + 1, self.max_retries + 1, self.max_distractors + 1)
+        return formats * len(self.templates) * len(self.hints) * prod(counts)
+
+
+def gene_space(config: RunConfig, sources: TaskSources) -> GeneSpace:
+    """The space that a config spans over its task sources.
+
+    Raises:
+        ConfigError: a format, template or hint that does not exist, or no cell large enough to be sealed.
+    """
+    section = config.harness
+    _known("harness.templates", section.templates, TEMPLATES)
+    _known("harness.hints", section.hints, HINTS)
+    _known("harness.template", (section.template,), TEMPLATES)
+    _known("harness.hint", (section.hint,), HINTS)
+    formats = {}
+    for name, spec in sources.families.items():
+        chosen = tuple(f for f in spec.formats if section.formats is None or f in section.formats)
+        if not chosen:
+            raise ConfigError(
+                f"harness.formats={list(section.formats or ())} leaves family {name!r} without an answer format; "
+                f"its source offers {', '.join(spec.formats)}"
+            )
+        formats[name] = chosen
+    if section.formats is not None:
+        _known("harness.formats", section.formats, FORMATS)
+    mix = tuple(
+        (name, level)
+        for name, spec in sorted(sources.families.items())
+        for level in range(1, spec.num_levels + 1)
+        if spec.may_seal(level)
+    )
+    if not mix:
+        # A finite file is smaller than any cell that could be sealed safely; measuring on all of it is better than on none.
+        mix = tuple((n, lv) for n, s in sorted(sources.families.items()) for lv in range(1, s.num_levels + 1))
+    return GeneSpace(
+        formats=formats,
+        num_levels={name: spec.num_levels for name, spec in sources.families.items()},
+        templates=section.templates,
+        hints=section.hints,
+        max_shots=section.max_shots,
+        max_retries=section.max_retries,
+        max_distractors=section.max_distractors,
+        mix=mix,
+    )
+
+
+def initial_harness(config: RunConfig, sources: TaskSources, space: GeneSpace) -> Harness:
+    """The harness that every run of a config starts from, h₀.
+
+    Raises:
+        ConfigError: a sampling or reward gene that does not exist.
+    """
+    section = config.harness
+    genes = []
+    for family in space.families:
+        top = space.num_levels[family]
+        genes.append(
+            TaskGene(
+                family=family,
+                level_low=min(section.level_low, top),
+                level_high=min(section.level_high, top),
+                weight=1.0,
+            )
+        )
+    if section.format is not None:
+        for family in space.families:
+            _known(f"harness.format (family {family!r})", (section.format,), space.formats[family])
+    formats = {f: section.format or space.formats[f][0] for f in space.families}
+    _known("harness.sampling", tuple(section.sampling), SamplingGenes.__dataclass_fields__)
+    _known("harness.reward", tuple(section.reward), RewardGenes.__dataclass_fields__)
+    sampling = dict(section.sampling)
+    if "min_groups" in sampling:
+        sampling["min_groups"] = int(sampling["min_groups"])
+    return Harness(
+        tasks=tuple(genes),
+        sampling=replace(SamplingGenes(), **sampling),  # type: ignore[arg-type]
+        prompt=PromptGenes(template=section.template, formats=formats, num_shots=section.num_shots, hint=section.hint),
+        episode=EpisodeGenes(
+            retries=section.retries,
+            max_tokens=config.evaluation.tokens_per_task,
+            num_distractors=section.num_distractors,
+        ),
+        reward=replace(RewardGenes(), **section.reward),
+    )
+
+
+def random_serving(harness: Harness, space: GeneSpace, rng: np.random.Generator) -> Harness:
+    """A harness whose serving genes are drawn uniformly from the space and whose level ranges are the whole."""
+    return replace(
+        harness,
+        tasks=tuple(replace(g, level_low=1, level_high=space.num_levels[g.family]) for g in harness.tasks),
+        prompt=PromptGenes(
+            template=str(rng.choice(space.templates)),
+            formats=dict(harness.prompt.formats),
+            num_shots=int(rng.integers(space.max_shots + 1)),
+            hint=str(rng.choice(space.hints)),
+        ),
+        episode=replace(
+            harness.episode,
+            retries=int(rng.integers(space.max_retries + 1)),
+            num_distractors=int(rng.integers(space.max_distractors + 1)),
+        ),
+    )
+
+
+def _known(what: str, names: tuple[str, ...], known: object) -> None:
+    options = list(known)  # type: ignore[call-overload]
+    for name in names:
+        if name not in options:
+            raise ConfigError(f"{what} names {name!r}, which does not exist; known are {', '.join(map(str, options))}")

@@ -1,0 +1,173 @@
+"""Builds the parts of a run from its config: the one place in `coharness` where they meet.
+
+Heavy imports (torch, transformers) happen inside the functions that need them, in the process that uses them.
+"""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import coharness
+from coharness.config.schema import RunConfig
+from coharness.loop.clock import SystemClock
+from coharness.loop.core import Evolution
+from coharness.loop.engine import Engine
+from coharness.loop.journal import JournalWriter, read_frames
+from coharness.loop.replay_store import ArrowReplayStore
+from coharness.loop.run_dir import RunDir
+from coharness.records import events as ev
+from coharness.records.policy import WeightsRef
+from coharness.records.protocols import Fleet, Generator, ReplayStore, WeightStore
+from coharness.records.training import MergeJob
+from coharness.reward.verify import VerifierRouter
+from coharness.tasks.sources import TaskSources, build_sources
+
+if TYPE_CHECKING:
+    from coharness.loop.jobs import JobRunner
+    from coharness.loop.worker import EpisodeWorker
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+def run_sources(config: RunConfig) -> TaskSources:
+    """The task sources of a config; its paths are absolute since it was loaded."""
+    return build_sources(config.tasks, Path.cwd())
+
+
+def _single_thread(num_threads: int) -> None:
+    """Oversubscribed threads make small models 10 to 50 times slower; every process says how many it uses."""
+    for variable in THREAD_VARIABLES:
+        os.environ[variable] = str(num_threads)
+    import torch
+
+    torch.set_num_threads(num_threads)
+
+
+def build_generator(config: RunConfig, run_dir: Path) -> tuple[Generator, int]:
+    """The generation engine, and the longest context it may be asked for."""
+    _single_thread(config.fleet.threads_per_worker)
+    from coharness.policy.bases import load_base, resolve_base
+    from coharness.policy.generation.transformers_engine import TransformersGenerator
+
+    base = load_base(resolve_base(config.policy.base), config.policy.dtype)
+    generator = TransformersGenerator(
+        base,
+        run_dir,
+        batch_size=config.generation.batch_size,
+        max_adapters=config.generation.max_adapters,
+        lora=config.policy.lora if config.policy.weights == "lora" else None,
+    )
+    return generator, min(config.policy.max_context, base.spec.max_context)
+
+
+def build_rollout_worker(config: RunConfig, run_dir: Path, worker_name: str) -> "EpisodeWorker":
+    """A rollout worker for this process."""
+    from coharness.loop.worker import EpisodeWorker
+
+    sources = run_sources(config)
+    generator, max_context = build_generator(config, run_dir)
+    return EpisodeWorker(worker_name, sources, generator, VerifierRouter(sources.scorers), max_context)
+
+
+def build_job_runner(config: RunConfig, run_dir: Path, replay: ReplayStore) -> "JobRunner":
+    """A trainer for this process."""
+    from coharness.loop.jobs import JobRunner
+
+    _single_thread(config.fleet.threads_per_worker)
+    from coharness.policy.bases import load_base, resolve_base
+    from coharness.policy.training.torch_trainer import TorchTrainer
+    from coharness.policy.weights import DiskWeightStore
+
+    base = load_base(resolve_base(config.policy.base), config.policy.dtype)
+    backend = TorchTrainer(base, DiskWeightStore(run_dir), run_dir, config.training, config.policy)
+    return JobRunner(run_dir, config.policy, backend, replay)
+
+
+def open_replay_store(run_dir: Path, epoch: int) -> ArrowReplayStore:
+    """The run's replay store, for the one process that writes it."""
+    return ArrowReplayStore(RunDir(run_dir).replay_dir, epoch)
+
+
+def open_weight_store(run_dir: Path) -> WeightStore:
+    """The run's weights."""
+    from coharness.policy.weights import DiskWeightStore
+
+    return DiskWeightStore(run_dir)
+
+
+def code_digest() -> str:
+    """SHA-256 over the package's sources: whether a replay runs the code that the run did."""
+    root = Path(coharness.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def base_reference(config: RunConfig) -> WeightsRef:
+    """The untouched base, where every member starts."""
+    _single_thread(config.fleet.threads_per_worker)
+    from coharness.policy.bases import base_weights_ref, load_base, resolve_base
+
+    return base_weights_ref(load_base(resolve_base(config.policy.base), config.policy.dtype))
+
+
+def fold_run(run: RunDir) -> Evolution:
+    """The core of a run as its journal tells it."""
+    config = run.load_config()
+    evolution = Evolution(config, run_sources(config))
+    for frame in read_frames(run.journal_dir):
+        for event in frame.events:
+            evolution.tell(event)
+    return evolution
+
+
+def build_engine(run_dir: Path, fleet: Fleet, epoch: int, resume: bool) -> Engine:
+    """The engine of a new run, or of one that goes on.
+
+    Args:
+        run_dir: a folder made by `RunDir.create`.
+        fleet: what carries the work out.
+        epoch: from `RunDir.acquire_lease`; the caller holds the lease.
+        resume: whether to fold the journal and go on.
+    """
+    run = RunDir.open(run_dir)
+    config = run.load_config()
+    first: ev.Started | ev.Resumed
+    if resume:
+        journal = JournalWriter(run.journal_dir, epoch)
+        evolution = fold_run(run)
+        if not evolution.state.run_id:
+            first = _started(run, config)
+        else:
+            first = ev.Resumed(epoch=epoch)
+            _drop_orphans(run.path, evolution)
+    else:
+        evolution = Evolution(config, run_sources(config))
+        journal = JournalWriter(run.journal_dir, epoch)
+        first = _started(run, config)
+    return Engine(evolution, fleet, journal, run, SystemClock(), epoch, first)
+
+
+def _started(run: RunDir, config: RunConfig) -> ev.Started:
+    data: dict[str, Any] = json.loads(config.model_dump_json())
+    return ev.Started(
+        run_id=run.run_id, seed=config.seed, config=data, base=base_reference(config), code_digest=code_digest()
+    )
+
+
+def _drop_orphans(run_dir: Path, evolution: Evolution) -> None:
+    """Delete weights that a job published before the run could note it: the job is run again and publishes anew."""
+    state = evolution.state
+    known = {v.weights.uri for v in state.versions.values()}
+    orphans = set()
+    for job in state.jobs.values():
+        policy, step = (job.child, 0) if isinstance(job, MergeJob) else (job.policy, job.step)
+        uri = f"weights/{policy}/v{step}"
+        if uri not in known and (run_dir / uri).exists():
+            orphans.add(uri)
+    if orphans:
+        open_weight_store(run_dir).retire(sorted(orphans))

@@ -1,0 +1,500 @@
+"""tell: the only place that changes the state. Each event is applied by one function; none of them decides anything.
+
+A decision is made in `ask`, recorded as an `Issued` event, and applied here, so that folding a journal never depends on how
+the decision was made.
+"""
+
+from dataclasses import replace
+
+from coharness.harness.compile import serving_signature
+from coharness.loop.context import Context
+from coharness.loop.pairs import is_tie, pair_cell
+from coharness.loop.stage import is_closing, trains_weights
+from coharness.loop.state import Member, Milestone, OpenTest, Slot, State, edit_key
+from coharness.records import events as ev
+from coharness.records.harness import Harness
+from coharness.records.ids import HarnessId, PolicyId
+from coharness.records.policy import PolicyVersion, VersionRef
+from coharness.records.proposals import ProposalKind, Verdict, VerdictKind
+from coharness.records.training import JobResult, JobStatus, MergeJob, TrainJob
+from coharness.records.work import BatchResult, Outcome, OutcomeStatus, Purpose, Serving, WorkItem
+from coharness.spaces.training_space import initial_hyperparameters
+from coharness.stats.sequential import PairedCounts
+
+NUM_MILESTONES = 8
+MAX_JOB_FAILURES = 3
+"""Jobs of one member that may fail in a row before its groups are set aside."""
+WIN, LOSS, TIE = (PairedCounts(wins=w, losses=lo, ties=t) for w, lo, t in ((1, 0, 0), (0, 1, 0), (0, 0, 1)))
+
+
+def apply(state: State, ctx: Context, event: ev.Event) -> None:
+    """Fold one event into the state."""
+    state.num_events += 1
+    match event:
+        case ev.Tick():
+            state.elapsed_s, state.core_cpu_s = event.elapsed_s, event.cpu_s
+        case ev.Asked():
+            pass
+        case ev.Issued():
+            _issued(state, ctx, event.directive)
+        case ev.BatchDone():
+            _batch_done(state, ctx, event.result)
+        case ev.JobDone():
+            _job_done(state, event.result)
+        case ev.Started():
+            _started(state, ctx, event)
+        case ev.Resumed():
+            state.epoch, state.stop_requested = event.epoch, False
+        case ev.StopRequested():
+            state.stop_requested = True
+        case ev.WorkerLost():
+            pass
+
+
+def _started(state: State, ctx: Context, event: ev.Started) -> None:
+    state.run_id, state.seed = event.run_id, event.seed
+    state.practice.half_life = state.fitness.half_life = ctx.config.evolution.evidence_half_life
+    for index in range(ctx.num_policies):
+        policy = PolicyId(f"p{index}")
+        head = PolicyVersion(ref=VersionRef(policy, 0), weights=event.base, parents=(), operator="base")
+        state.versions[head.ref] = head
+        state.members.append(
+            Member(
+                policy=policy,
+                head=head,
+                hyperparameters=dict(
+                    initial_hyperparameters(ctx.hyperparameters, ctx.config.training, index, event.seed)
+                ),
+                born=0,
+                ancestor=policy,
+            )
+        )
+    state.next_policy = len(state.members)
+    _add_harness(state, ctx.h0)
+
+
+# Directives ---------------------------------------------------------------------------------------------------------
+
+
+def _issued(state: State, ctx: Context, directive: ev.Directive) -> None:
+    match directive:
+        case ev.Lease():
+            if directive.items[0].purpose is Purpose.FILL and is_closing(state, ctx):
+                state.final_fill = True
+            for harness in directive.harnesses:
+                _add_harness(state, harness)
+            for item in directive.items:
+                _leased(state, item)
+        case ev.Cancel():
+            pass  # Each cancelled item ends by its own outcome.
+        case ev.Train():
+            _train(state, directive.job)
+        case ev.Merge():
+            state.jobs[directive.job.id] = directive.job
+            state.next_job += 1
+            state.next_policy += 1
+            state.last_merge = state.ticks
+            _count_operator(state, f"merge.{directive.job.rule}", 0)
+        case ev.Clone():
+            _clone(state, directive)
+        case ev.Spawn():
+            _spawn(state, ctx, directive)
+        case ev.Open():
+            _open(state, directive)
+        case ev.Decide():
+            _decide(state, directive.verdict)
+        case ev.Retire():
+            gone = set(directive.uris)
+            state.versions = {ref: v for ref, v in state.versions.items() if v.weights.uri not in gone}
+        case ev.Finish():
+            state.finished = directive.reason
+
+
+def _leased(state: State, item: WorkItem) -> None:
+    state.next_item = item.id + 1
+    state.issued += 1
+    state.running[item.id] = item
+    if item.purpose.is_charged:
+        state.charged += item.group_size
+    if item.proposal is not None:
+        test = state.tests[item.proposal]
+        test.running += 1
+        state.charged_tests += item.group_size
+        if item.pair < 0:
+            test.next_anchor = max(test.next_anchor, 1 - item.pair)
+        else:
+            test.next_pair = max(test.next_pair, item.pair + 1)
+            state.used_gate_tasks.add(item.task.id)
+            if item.arm == "challenger" and test.proposal.kind not in (ProposalKind.ROLLBACK, ProposalKind.NULL):
+                state.num_evaluation_pairs += 1
+    elif item.purpose is Purpose.FILL:
+        if state.fill_pending == 0:
+            state.fill_rounds += 1
+        state.fill_pending += 1
+    elif item.purpose is Purpose.TRACK:
+        if state.track_pending == 0:
+            state.track_rounds += 1
+        state.track_pending += 1
+    elif item.purpose is Purpose.CHOOSE:
+        if state.choose_pending == 0:
+            state.choose_stage += 1
+            state.choose_tally = {}
+        state.choose_pending += 1
+
+
+def _train(state: State, job: TrainJob) -> None:
+    member = _member(state, job.policy)
+    taken = set(job.items)
+    for item, step in member.waiting:
+        if item in taken:
+            state.staleness_max = max(state.staleness_max, member.head.ref.step - step)
+    member.waiting = type(member.waiting)(entry for entry in member.waiting if entry[0] not in taken)
+    member.job = job.id
+    state.jobs[job.id] = job
+    state.next_job += 1
+
+
+def _clone(state: State, clone: ev.Clone) -> None:
+    index = next(i for i, m in enumerate(state.members) if m.policy == clone.replaced)
+    loser, donor_version = state.members[index], state.versions[clone.donor]
+    donor = state.member(clone.donor.policy)
+    child = PolicyVersion(
+        ref=VersionRef(clone.child, 0), weights=donor_version.weights, parents=(clone.donor,), operator="clone"
+    )
+    state.versions[child.ref] = child
+    for table in (state.practice, state.fitness):
+        table.inherit(clone.child, clone.donor.policy, clone.donor.step)
+        table.forget(loser.policy)
+    state.filtered += len(loser.waiting)
+    state.members[index] = Member(
+        policy=clone.child,
+        head=child,
+        hyperparameters=dict(clone.hyperparameters),
+        born=state.ticks,
+        ancestor=donor.ancestor if donor else clone.donor.policy,
+        parents=(clone.donor,),
+    )
+    state.next_policy += 1
+    state.exploited_at = state.fill_done_at
+    _count_operator(state, "exploit", 0)
+    _count_operator(state, "exploit", 1)
+
+
+def _spawn(state: State, ctx: Context, spawn: ev.Spawn) -> None:
+    harness_id = _add_harness(state, spawn.harness)
+    if spawn.slot < 0:
+        state.pool.append(harness_id)
+        return
+    state.slot_of[harness_id] = spawn.slot
+    if spawn.operator == "levels":
+        state.last_levels = state.ticks
+        slot, old = state.slots[spawn.slot], state.harnesses[state.slots[spawn.slot].harness]
+        for gene in spawn.harness.tasks:
+            before = old.task_gene(gene.family)
+            if before is None or before.level_high != gene.level_high:
+                slot.moved_at[gene.family] = slot.practised[gene.family]
+        slot.harness = harness_id
+        return
+    fresh = Slot(harness=harness_id, born=state.ticks, last_proposal=state.ticks)
+    if spawn.slot == len(state.slots):
+        state.slots.append(fresh)
+    else:
+        state.slots[spawn.slot] = fresh
+        state.last_spawn = state.ticks
+        _count_operator(state, f"spawn.{spawn.operator}", 0)
+    if state.champion is None:
+        _crown(state, Serving(state.members[0].head.ref, harness_id), "start")
+
+
+def _open(state: State, directive: ev.Open) -> None:
+    proposal = directive.proposal
+    if directive.harness is not None:
+        _add_harness(state, directive.harness)
+    state.tests[proposal.id] = OpenTest(proposal=proposal, opened_at=state.charged)
+    state.next_proposal += 1
+    if proposal.test_index is not None:
+        state.num_tests += 1
+    match proposal.kind:
+        case ProposalKind.HARNESS:
+            state.slots[proposal.manifest["slot"]].last_proposal = state.ticks
+        case ProposalKind.PAIR:
+            state.last_challenge = state.ticks
+            state.final_challenge = state.final_challenge or bool(proposal.manifest.get("final"))
+        case ProposalKind.NULL:
+            state.num_null += 1
+        case ProposalKind.MERGE:
+            state.merges_ready = [entry for entry in state.merges_ready if entry[0] != proposal.challenger.version]
+        case ProposalKind.ROLLBACK:
+            state.watched = len(state.champion_history)
+    if proposal.kind not in (ProposalKind.MERGE, ProposalKind.NULL):
+        _count_operator(state, proposal.operator, 0)
+
+
+def _decide(state: State, verdict: Verdict) -> None:
+    test = state.tests.pop(verdict.proposal)
+    proposal = test.proposal
+    state.verdicts.append(verdict)
+    if verdict.kind is not VerdictKind.WITHDRAWN and proposal.kind is not ProposalKind.NULL:
+        _count_operator(state, proposal.operator, 1 if verdict.kind is VerdictKind.ACCEPTED else 2)
+    if verdict.kind is VerdictKind.REJECTED and proposal.kind is ProposalKind.HARNESS:
+        parent, child = (state.harnesses[s.harness] for s in (proposal.incumbent, proposal.challenger))
+        state.rejected_edits[edit_key(parent, child)] = state.ticks
+    if verdict.kind is not VerdictKind.ACCEPTED:
+        return
+    if proposal.test_index is not None:
+        state.num_rejections += 1
+    match proposal.kind:
+        case ProposalKind.HARNESS:
+            slot = state.slots[proposal.manifest["slot"]]
+            child = state.harnesses[proposal.challenger.harness]
+            # The slot may have moved its levels since the test began; those genes do not change an evaluation.
+            rebased = replace(state.harnesses[slot.harness], prompt=child.prompt, episode=child.episode)
+            slot.harness = _add_harness(state, rebased)
+            state.slot_of[slot.harness] = proposal.manifest["slot"]
+        case ProposalKind.PAIR:
+            state.previous_champion = state.champion
+            _crown(state, proposal.challenger, "promoted")
+        case ProposalKind.ROLLBACK:
+            state.previous_champion = None
+            _crown(state, proposal.challenger, "rolled back")
+        case ProposalKind.MERGE:
+            _adopt_merge(state, proposal.challenger.version, PolicyId(proposal.manifest["replaces"]))
+        case ProposalKind.NULL:
+            pass
+
+
+def _adopt_merge(state: State, child: VersionRef, replaced: PolicyId) -> None:
+    index = next((i for i, m in enumerate(state.members) if m.policy == replaced), None)
+    if index is None:
+        return  # Its place was taken by a clone while it raced.
+    loser = state.members[index]
+    version = state.versions[child]
+    parents = [m for m in state.members if m.policy in {p.policy for p in version.parents}]
+    model = parents[0] if parents else loser
+    state.filtered += len(loser.waiting)
+    for table in (state.practice, state.fitness):
+        for parent in version.parents:
+            table.inherit(child.policy, parent.policy, parent.step, discount=0.5 / len(version.parents))
+    state.members[index] = Member(
+        policy=child.policy,
+        head=version,
+        hyperparameters=dict(model.hyperparameters),
+        born=state.ticks,
+        ancestor=child.policy,
+        parents=version.parents,
+    )
+    for table in (state.practice, state.fitness):
+        table.forget(loser.policy)
+
+
+def _crown(state: State, serving: Serving, how: str) -> None:
+    state.champion = serving
+    state.champion_history.append((state.charged, serving, how))
+
+
+# Results ------------------------------------------------------------------------------------------------------------
+
+
+def _batch_done(state: State, ctx: Context, result: BatchResult) -> None:
+    state.work_cpu_s += result.cpu_s
+    for outcome in result.outcomes:
+        item = state.running.pop(outcome.item)
+        match outcome.status:
+            case OutcomeStatus.DONE:
+                state.done += 1
+                state.episodes[item.purpose] += item.group_size
+                if item.purpose.is_charged:
+                    state.tokens += outcome.num_prompt_tokens + outcome.num_output_tokens
+            case OutcomeStatus.FAILED:
+                state.failed += 1
+            case OutcomeStatus.CANCELLED:
+                state.cancelled += 1
+        if outcome.status is not OutcomeStatus.DONE and item.purpose.is_charged:
+            state.charged -= item.group_size
+        _ended(state, ctx, item, outcome)
+    _mark_milestones(state, ctx)
+
+
+def _ended(state: State, ctx: Context, item: WorkItem, outcome: Outcome) -> None:
+    is_done = outcome.status is OutcomeStatus.DONE
+    if item.purpose is Purpose.TRAIN:
+        if is_done:
+            _practised(state, ctx, item, outcome)
+        return
+    state.evaluated += is_done
+    if item.proposal is not None:
+        if not is_done:
+            state.charged_tests -= item.group_size
+        test = state.tests.get(item.proposal)
+        if test is not None:
+            _arm_ended(test, ctx, item, outcome.num_correct > 0, is_done)
+    elif item.purpose is Purpose.FILL:
+        if is_done:
+            _observe(state, ctx, item, outcome)
+        state.fill_pending -= 1
+        if state.fill_pending == 0:
+            state.fill_done_at = state.ticks
+    elif item.purpose is Purpose.TRACK:
+        state.track_pending -= 1
+    elif item.purpose is Purpose.CHOOSE:
+        state.choose_pending -= 1
+        if is_done:
+            correct, tried = state.choose_tally.get(item.arm, (0, 0))
+            state.choose_tally[item.arm] = (correct + outcome.num_correct, tried + item.group_size)
+
+
+def _signature(state: State, item: WorkItem) -> str:
+    return serving_signature(state.harnesses[item.harness], item.task.family, item.format)
+
+
+def _observe(state: State, ctx: Context, item: WorkItem, outcome: Outcome) -> None:
+    if state.member(item.version.policy) is None:
+        return
+    table = state.practice if item.purpose is Purpose.TRAIN else state.fitness
+    cell = (_signature(state, item), item.task.level)
+    table.observe(
+        item.version.policy, cell, item.version.step, outcome.num_correct, item.group_size - outcome.num_correct
+    )
+
+
+def _practised(state: State, ctx: Context, item: WorkItem, outcome: Outcome) -> None:
+    _observe(state, ctx, item, outcome)
+    state.practised += 1
+    index = state.slot_of.get(item.harness)
+    if index is not None and index < len(state.slots):
+        slot = state.slots[index]
+        slot.practised[item.task.family] += 1
+        slot.by_policy[item.version.policy] += 1
+    member = state.member(item.version.policy)
+    if member is None or not trains_weights(state, ctx):
+        state.filtered += 1
+        if member is not None and state.practised % ctx.config.training.groups_per_update == 0:
+            state.ticks += 1
+        return
+    member.waiting.append((item.id, item.version.step))
+    state.recent.append((item.id, item.version.policy))
+
+
+def _arm_ended(test: OpenTest, ctx: Context, item: WorkItem, correct: bool, is_done: bool) -> None:
+    test.running -= 1
+    if not is_done:
+        test.void.add(item.pair)
+        test.half.pop(item.pair, None)
+    elif item.pair not in test.void:
+        first = test.half.pop(item.pair, None)
+        if first is None:
+            test.half[item.pair] = (item.arm, correct)
+            return
+        mine, theirs = (correct, first[1]) if item.arm == "challenger" else (first[1], correct)
+        difference = int(mine) - int(theirs)
+        if item.pair < 0:
+            test.anchors = test.anchors + _count(difference)
+            return
+        test.done[item.pair] = (item.task.family, difference)
+    advance(test, ctx)
+
+
+def advance(test: OpenTest, ctx: Context) -> None:
+    """Count main pairs in index order as far as they are known, so that the order of arrival cannot bias a look."""
+    limit = max_pairs(test, ctx)
+    while test.prefix < limit:
+        index = test.prefix
+        if index in test.void:
+            test.void.discard(index)
+            test.prefix += 1
+            continue
+        if index in test.done:
+            family, difference = test.done.pop(index)
+        elif is_tie(test.proposal, ctx, index):
+            family, difference = pair_cell(test.proposal, ctx, index)[0], 0
+        else:
+            return
+        test.prefix += 1
+        one = _count(difference)
+        test.counts = test.counts + one
+        test.by_family[family] = test.by_family[family] + one if family in test.by_family else one
+        if test.counts.num_pairs % ctx.config.gate.look_every == 0 or test.prefix == limit:
+            test.look = (test.counts, dict(test.by_family), test.anchors)
+
+
+def max_pairs(test: OpenTest, ctx: Context) -> int:
+    """Most pairs that a test may use."""
+    gate = ctx.config.gate
+    match test.proposal.kind:
+        case ProposalKind.MERGE:
+            return ctx.config.evolution.race_pairs
+        case ProposalKind.NULL:
+            return gate.null_pairs
+        case ProposalKind.ROLLBACK:
+            return gate.rollback_pairs
+        case _:
+            return gate.max_pairs
+
+
+def _count(difference: int) -> PairedCounts:
+    return WIN if difference > 0 else LOSS if difference < 0 else TIE
+
+
+def _job_done(state: State, result: JobResult) -> None:
+    job = state.jobs.pop(result.job)
+    state.work_cpu_s += result.cpu_s
+    version = result.version
+    if version is not None:
+        state.versions[version.ref] = version
+    if isinstance(job, MergeJob):
+        if version is not None:
+            state.merges_ready.append((version.ref, tuple(p.ref for p in job.parents)))
+        else:
+            _count_operator(state, f"merge.{job.rule}", 2)
+        return
+    member = state.member(job.policy)
+    if version is not None:
+        state.trained += len(job.items)
+        state.ticks += 1
+    elif result.status is JobStatus.QUARANTINED or member is None or member.failures + 1 >= MAX_JOB_FAILURES:
+        state.filtered += len(job.items)
+    else:
+        # Back to the front of the queue, stamped with their true age so that the bound on staleness still holds.
+        member.waiting.extendleft((item, member.head.ref.step) for item in reversed(job.items))
+    if member is None:
+        return
+    member.job = None
+    if version is not None:
+        member.head, member.failures = version, 0
+    else:
+        member.failures += 1
+        if result.status is JobStatus.QUARANTINED:
+            # A non-finite update: the same step would fail again, a smaller one may not.
+            member.hyperparameters["learning_rate"] /= 2
+
+
+def _mark_milestones(state: State, ctx: Context) -> None:
+    if state.champion is None:
+        return
+    spent = sum(n for purpose, n in state.episodes.items() if Purpose(purpose).is_charged)
+    while (
+        len(state.milestones) < NUM_MILESTONES
+        and spent >= (len(state.milestones) + 1) * ctx.config.budget.rollouts / NUM_MILESTONES
+    ):
+        state.milestones.append(
+            Milestone(rollouts=spent, tokens=state.tokens, cpu_s=state.cpu_s, serving=state.champion)
+        )
+
+
+# Shared -------------------------------------------------------------------------------------------------------------
+
+
+def _member(state: State, policy: PolicyId) -> Member:
+    member = state.member(policy)
+    assert member is not None, f"no member {policy}"
+    return member
+
+
+def _add_harness(state: State, harness: Harness) -> HarnessId:
+    harness_id = harness.id
+    state.harnesses.setdefault(harness_id, harness)
+    return harness_id
+
+
+def _count_operator(state: State, operator: str, index: int) -> None:
+    state.operator_counts.setdefault(operator, [0, 0, 0])[index] += 1

@@ -1,0 +1,193 @@
+"""The decoding loop: one batch of prompts through one model, token by token.
+
+Owns batching inside a call: left padding, the key/value cache, Gumbel-max sampling, per-row budgets, and dropping rows that have
+ended. Knows nothing of versions or files; `transformers_engine` drives it with a model that is ready.
+
+Invariants
+- A row's tokens are a function of its own request: noise is keyed by (seed, position), padding is masked out, so batch mates
+  change its arithmetic by rounding at most.
+- The log-probability of a token is under the distribution it was drawn from: logits over the row's temperature, over 1 where
+  greedy.
+- No global random state is read or written, and the model is left as it was.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coharness.policy.generation.cache import new_cache
+from coharness.policy.noise import gumbel_noise
+from coharness.records.episode import StopReason
+from coharness.records.errors import WeightsError
+from coharness.records.protocols import Generation, GenerationRequest
+
+_COMPACT_SHARE: Final = 0.25
+"""Share of ended rows at which the batch is compacted: a copy of the cache costs about as much as one step."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Batch:
+    """Rows still in the batch; all have one entry a row, in one order."""
+
+    row: Tensor
+    "Index of the row in the caller's requests [B]."
+    mask: Tensor | None
+    "1 on tokens, 0 on padding, over prompt and all possible answer tokens [B, W + T]; None where nothing is padded."
+    position: Tensor
+    "Position of the token that is fed next [B]."
+    temperature: Tensor
+    "1 for a greedy row [B]."
+    sampled: Tensor
+    "False for a greedy row [B]."
+    budget: Tensor
+    "Tokens the row may write [B]."
+    ended: Tensor
+    "Whether the row wrote its end token or ran out of budget [B]."
+    seed: "np.ndarray[Any, np.dtype[np.uint64]]"
+    stream: "np.ndarray[Any, np.dtype[np.uint64]]"
+    "Position of the row's first token in its stream of noise."
+
+    def keep(self, index: Tensor) -> None:
+        """Keep only the rows at `index`."""
+        chosen = index.numpy()
+        self.row, self.position, self.temperature = self.row[index], self.position[index], self.temperature[index]
+        self.sampled, self.budget, self.ended = self.sampled[index], self.budget[index], self.ended[index]
+        self.mask = None if self.mask is None else self.mask[index]
+        self.seed, self.stream = self.seed[chosen], self.stream[chosen]
+
+
+@torch.inference_mode()
+def decode(model: Any, requests: Sequence[GenerationRequest], *, eos_id: int, max_context: int) -> list[Generation]:
+    """Write one completion a request, all with `model`; answers stand in the order of the requests.
+
+    Args:
+        model: A causal language model of transformers, in eval mode, with the wanted weights active.
+        requests: At least one; similar prompt lengths waste least. Their `weights` are not looked at.
+        eos_id: The token that ends a completion.
+        max_context: Tokens of prompt and answer together; a request's budget is cut to what its prompt leaves.
+
+    Returns:
+        Completions; one whose prompt leaves no room is empty and stopped by length.
+
+    Raises:
+        ValueError: a prompt is empty or a temperature is negative.
+        WeightsError: the model's logits are not finite.
+    """
+    for request in requests:
+        if not request.prompt_ids or request.temperature < 0:
+            raise ValueError(
+                f"a request has {len(request.prompt_ids)} prompt tokens at temperature {request.temperature}, expected at least "
+                "one token and a temperature of 0 (greedy) or more"
+            )
+    budgets = [min(r.max_new_tokens, max_context - len(r.prompt_ids)) for r in requests]
+    rows = [i for i, budget in enumerate(budgets) if budget > 0]
+    longest = max((budgets[i] for i in rows), default=0)
+    written = torch.zeros((len(requests), longest), dtype=torch.long)  # [N, T]
+    logprobs = torch.zeros((len(requests), longest), dtype=torch.float32)  # [N, T]
+    lengths = torch.zeros(len(requests), dtype=torch.long)  # [N]
+    if rows:
+        _run(model, requests, rows, budgets, eos_id, written, logprobs, lengths)
+    return [
+        _generation(ids[:n], lps[:n], eos_id)
+        for ids, lps, n in zip(written.tolist(), logprobs.tolist(), lengths.tolist(), strict=True)
+    ]
+
+
+def _run(
+    model: Any,
+    requests: Sequence[GenerationRequest],
+    rows: list[int],
+    budgets: list[int],
+    eos_id: int,
+    written: Tensor,
+    logprobs: Tensor,
+    lengths: Tensor,
+) -> None:
+    ids, batch = _prepare([requests[i] for i in rows], rows, [budgets[i] for i in rows])
+    width = ids.shape[1]
+    cache = new_cache(model.config)
+    position_ids = _prompt_positions(batch.mask, width, len(rows))
+    for t in range(written.shape[1]):
+        output = model(
+            input_ids=ids,
+            attention_mask=None if batch.mask is None else batch.mask[:, : width + t],
+            position_ids=position_ids,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        token, logprob = _choose(output.logits[:, -1], batch, t)
+        written[batch.row, t] = token
+        logprobs[batch.row, t] = logprob
+        ending = (token == eos_id) | (batch.budget == t + 1)
+        lengths[batch.row[ending & ~batch.ended]] = t + 1
+        batch.ended |= ending
+        num_ended = int(batch.ended.sum())
+        if num_ended == len(token):
+            return
+        ids, position_ids = token[:, None], batch.position[:, None]
+        batch.position = batch.position + 1
+        if num_ended >= _COMPACT_SHARE * len(token):
+            index = (~batch.ended).nonzero().flatten()
+            batch.keep(index)
+            cache.batch_select_indices(index)
+            ids, position_ids = ids[index], position_ids[index]
+
+
+def _prepare(requests: Sequence[GenerationRequest], rows: list[int], budgets: list[int]) -> tuple[Tensor, _Batch]:
+    """Left-padded prompt ids [B, W] and the batch's state."""
+    lengths = [len(r.prompt_ids) for r in requests]
+    width = max(lengths)
+    # Padding repeats the row's own first token: any id will do, since it is masked out.
+    ids = torch.tensor(
+        [[r.prompt_ids[0]] * (width - n) + list(r.prompt_ids) for r, n in zip(requests, lengths, strict=True)]
+    )
+    mask = None
+    if min(lengths) < width:
+        mask = (torch.arange(width + max(budgets)) >= width - torch.tensor(lengths)[:, None]).long()
+    temperature = torch.tensor([r.temperature for r in requests], dtype=torch.float32)
+    batch = _Batch(
+        row=torch.tensor(rows),
+        mask=mask,
+        position=torch.tensor(lengths),
+        temperature=torch.where(temperature > 0, temperature, 1.0),
+        sampled=temperature > 0,
+        budget=torch.tensor(budgets),
+        ended=torch.zeros(len(rows), dtype=torch.bool),
+        seed=np.array([r.seed for r in requests], dtype=np.uint64),
+        stream=np.array([r.position for r in requests], dtype=np.uint64),
+    )
+    return ids, batch
+
+
+def _prompt_positions(mask: Tensor | None, width: int, num_rows: int) -> Tensor:
+    """Position of each prompt token in its own row [B, W]; 0 on padding."""
+    if mask is None:
+        return torch.arange(width).expand(num_rows, width)
+    return (mask[:, :width].cumsum(-1) - 1).clamp_(min=0)
+
+
+def _choose(logits: Tensor, batch: _Batch, t: int) -> tuple[Tensor, Tensor]:
+    """The next token of each row and its log-probability, both [B], from logits [B, V]."""
+    scaled = logits.float() / batch.temperature[:, None]  # [B, V]
+    if bool(batch.sampled.any()):
+        noise = gumbel_noise(batch.seed, batch.stream + np.uint64(t), scaled.shape[1])
+        token = torch.where(batch.sampled[:, None], noise, 0.0).add_(scaled).argmax(-1)  # [B]
+    else:
+        token = scaled.argmax(-1)  # [B]
+    logprob = scaled.gather(1, token[:, None]).squeeze(1) - scaled.logsumexp(-1)
+    if not bool(torch.isfinite(logprob).all()):
+        raise WeightsError(
+            f"the model's logits at answer token {t} are not finite; expected numbers "
+            "(its weights are damaged, or its update diverged)"
+        )
+    return token, logprob
+
+
+def _generation(ids: list[int], logprobs: list[float], eos_id: int) -> Generation:
+    stop = StopReason.EOS if ids and ids[-1] == eos_id else StopReason.LENGTH
+    return Generation(output_ids=ids, logprobs=logprobs, stop_reason=stop)

@@ -1,0 +1,175 @@
+"""The in-process generation engine: a transformers model into which versions are put in turn.
+
+Owns which versions are in memory and which one is active. Implements `records.protocols.Generator`; a rollout worker drives it.
+
+Invariants
+- A version writes only after its digest and its canary agreed with its reference.
+- The base's model is read, never changed: versions live in skeletons that share its frozen memory.
+- Requests of several versions, temperatures and lengths may be mixed in one call; the answer to one does not depend on the
+  others.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import final
+
+from torch import nn
+
+from coharness.config.schema import LoraSection
+from coharness.policy.bases import LoadedBase
+from coharness.policy.canary import CANARY_TOLERANCE, canary_logprob
+from coharness.policy.codec import BaseCodec
+from coharness.policy.generation.decode import decode
+from coharness.policy.training.lora import lora_skeleton
+from coharness.policy.training.member_state import Skeleton, full_skeleton
+from coharness.policy.weights import read_weights
+from coharness.records.errors import WeightsError
+from coharness.records.policy import WeightsKind, WeightsRef
+from coharness.records.protocols import EngineCapabilities, Generation, GenerationRequest
+
+
+class _Slot:
+    """One skeleton and the versions held for it, by digest, the least recently used first."""
+
+    def __init__(self, skeleton: Skeleton, causal_lm: nn.Module) -> None:
+        self.skeleton = skeleton
+        self.causal_lm = causal_lm
+        self.versions: OrderedDict[str, dict[str, nn.Parameter]] = OrderedDict()
+        self.canaries: dict[str, float] = {}
+
+
+@final
+class TransformersGenerator:
+    """Generates with a base, with full weights, and with LoRA adapters where `lora` gives their shape."""
+
+    def __init__(
+        self, base: LoadedBase, run_dir: Path, *, batch_size: int, max_adapters: int, lora: LoraSection | None = None
+    ) -> None:
+        """Share `base` for reading; nothing is loaded yet.
+
+        Args:
+            base: The run's base.
+            run_dir: Where the references' folders lie.
+            batch_size: Rows decoded together.
+            max_adapters: Versions kept in memory, of each kind.
+            lora: Shape of the run's adapters; None where members are full weights.
+        """
+        if batch_size < 1 or max_adapters < 1:
+            raise ValueError(f"batch_size={batch_size} and max_adapters={max_adapters} must both be at least 1")
+        self._base = base
+        self._run_dir = run_dir
+        self._batch_size = batch_size
+        self._max_adapters = max_adapters
+        self._base_canary: float | None = None
+        self._makers: dict[WeightsKind, Callable[[], _Slot]] = {WeightsKind.FULL: self._full_slot}
+        if lora is not None:
+            self._makers[WeightsKind.LORA] = lambda: self._lora_slot(lora)
+        self._slots: dict[WeightsKind, _Slot] = {}
+
+    @property
+    def capabilities(self) -> EngineCapabilities:
+        """What it can do."""
+        return EngineCapabilities(
+            name="transformers",
+            kinds=frozenset({WeightsKind.BASE.value, *(kind.value for kind in self._makers)}),
+            max_adapters=self._max_adapters,
+            counter_noise=True,
+        )
+
+    @property
+    def codec(self) -> BaseCodec:
+        """The base's text codec."""
+        return self._base.codec
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
+        """Write all completions, in the order of the requests; each version's rows go together, sorted by prompt length.
+
+        Raises:
+            WeightsError: a reference names weights that are missing, damaged, of another base or of a kind this engine does not
+                load, that compute otherwise than their publisher's did, or that give non-finite logits.
+            ValueError: a prompt is empty or a temperature is negative.
+        """
+        by_version: dict[tuple[WeightsKind, str], list[int]] = {}
+        for i, request in enumerate(requests):
+            by_version.setdefault((request.weights.kind, request.weights.digest), []).append(i)
+        answers: dict[int, Generation] = {}
+        for rows in by_version.values():
+            # A clone and its donor have one digest and two references; each reference is checked, their rows go together.
+            for ref in dict.fromkeys(requests[i].weights for i in rows):
+                model = self._activate(ref)
+            rows.sort(key=lambda i: len(requests[i].prompt_ids))
+            for start in range(0, len(rows), self._batch_size):
+                part = rows[start : start + self._batch_size]
+                written = decode(
+                    model,
+                    [requests[i] for i in part],
+                    eos_id=self.codec.eos_id,
+                    max_context=self._base.spec.max_context,
+                )
+                answers.update(zip(part, written, strict=True))
+        return [answers[i] for i in range(len(requests))]
+
+    def _activate(self, ref: WeightsRef) -> nn.Module:
+        """The model with this version's weights in it, loaded and verified if it was not there."""
+        if ref.kind is WeightsKind.BASE:
+            return self._activate_base(ref)
+        if ref.kind not in self._makers:
+            raise WeightsError(
+                f"{ref.uri} holds weights of kind {ref.kind}, this engine loads {', '.join(sorted(self.capabilities.kinds))}; "
+                "set policy.weights to what the run's members are"
+            )
+        slot = self._slots.get(ref.kind)
+        if slot is None:
+            slot = self._slots[ref.kind] = self._makers[ref.kind]()
+        held = slot.versions.get(ref.digest)
+        if held is None:
+            held = self._load(slot, ref)
+        else:
+            slot.skeleton.install(held)
+        slot.versions.move_to_end(ref.digest)
+        _check_canary(ref, slot.canaries[ref.digest])
+        return slot.causal_lm
+
+    def _activate_base(self, ref: WeightsRef) -> nn.Module:
+        if ref.digest != self._base.spec.digest:
+            raise WeightsError(
+                f"the run's base has digest {ref.digest}, base {self._base.spec.name!r} at {self._base.spec.path} has "
+                f"{self._base.spec.digest}; use the base that the run began with"
+            )
+        if self._base_canary is None:
+            self._base_canary = canary_logprob(self._base.model, self.codec)
+        _check_canary(ref, self._base_canary)
+        return self._base.model
+
+    def _load(self, slot: _Slot, ref: WeightsRef) -> dict[str, nn.Parameter]:
+        tensors = read_weights(self._run_dir, ref)
+        slot.skeleton.check(tensors, ref.uri)
+        version = {name: nn.Parameter(tensor, requires_grad=False) for name, tensor in tensors.items()}
+        slot.skeleton.install(version)
+        canary = canary_logprob(slot.causal_lm, self.codec)
+        _check_canary(ref, canary)
+        # Room is made only once the newcomer is known to be good.
+        while len(slot.versions) >= self._max_adapters:
+            gone, _ = slot.versions.popitem(last=False)
+            del slot.canaries[gone]
+        slot.versions[ref.digest] = version
+        slot.canaries[ref.digest] = canary
+        return version
+
+    def _full_slot(self) -> _Slot:
+        skeleton = full_skeleton(self._base.model)
+        return _Slot(skeleton, skeleton.model)
+
+    def _lora_slot(self, lora: LoraSection) -> _Slot:
+        skeleton = lora_skeleton(self._base.model, lora)
+        # PEFT's wrapper adds nothing to decoding; the model inside it carries the adapters.
+        return _Slot(skeleton, skeleton.model.get_base_model())  # type: ignore[operator]
+
+
+def _check_canary(ref: WeightsRef, got: float) -> None:
+    if not abs(got - ref.canary) <= CANARY_TOLERANCE:
+        raise WeightsError(
+            f"{ref.uri or 'the base'} gives the canary text a log-probability of {got:.6f}, its publisher got {ref.canary:.6f}; "
+            f"expected agreement within {CANARY_TOLERANCE} (another dtype, LoRA scale or library version?)"
+        )

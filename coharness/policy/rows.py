@@ -1,0 +1,279 @@
+"""Episode tables to training rows: which rows an update learns from, their advantages, and how they are cut into batches.
+
+Owns the choice and the arithmetic that needs no model; works on whole columns, since an update has hundreds of rows and a
+forward pass takes a tenth of a second. Invariants: everything is a pure function of the table's rows and the job's seed, and does
+not depend on row order except where two rows tie; a row's loss mask is false on its first token, which nothing predicts. Driven
+by the objectives (rows) and by the trainer (steps, micro-batches, padding).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float32]
+BoolArray = npt.NDArray[np.bool_]
+
+SPREAD: Final = 1e-6
+"""Rewards of a group that differ by no more than this are equal; its episodes teach nothing."""
+
+
+class Advantage(StrEnum):
+    """How the rewards of a group become advantages."""
+
+    GRPO = "grpo"
+    "Reward minus the group's mean, over its (population) standard deviation (Shao et al., 2024)."
+    DR_GRPO = "dr_grpo"
+    "Reward minus the group's mean; easy and hard tasks are not weighted up (Liu et al., 2025)."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Rows:
+    """Training rows of ragged length, laid end to end: R rows, N tokens."""
+
+    token_ids: IntArray
+    "[N]"
+    offsets: IntArray
+    "Row r is `[offsets[r], offsets[r + 1])` [R + 1]."
+    loss_mask: BoolArray
+    "Tokens that are learned from [N]."
+    behaviour: FloatArray
+    "Log-probability of each token where it was drawn, 0 elsewhere [N]."
+    advantages: FloatArray
+    "[R]"
+    temperatures: FloatArray
+    "What logits are divided by before they are log-probabilities [R]."
+    counts: Mapping[str, float] = field(default_factory=dict)
+    "What was kept and dropped, as metrics."
+
+    @property
+    def num_rows(self) -> int:
+        """R."""
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> IntArray:
+        """Tokens of each row [R]."""
+        return np.diff(self.offsets)
+
+    @property
+    def trained_lengths(self) -> IntArray:
+        """Tokens of each row that are learned from [R]."""
+        return np.diff(np.concatenate(([0], np.cumsum(self.loss_mask, dtype=np.int64)))[self.offsets])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PaddedRows:
+    """Some rows side by side, padded on the right with token 0: under causal attention no token sees the padding."""
+
+    token_ids: IntArray
+    "[B, L]"
+    flat: IntArray
+    "Where each token of [B, L] stands in the flat arrays of `Rows`; 0 at padding."
+    mask: BoolArray
+    "Tokens that are learned from [B, L]; false in column 0 and at padding."
+
+
+def sft_rows(
+    own: pa.Table, borrowed: pa.Table, *, keep_solved: float, seed: int, max_tokens: int | None = None
+) -> Rows:
+    """Prompt and reference completion of one episode a group; the loss is on the reference.
+
+    A group is an item. Groups with a failed episode are all kept, of the others a share `keep_solved`, chosen by a hash of
+    (seed, item): what is solved needs little supervision, but none would let it fade.
+
+    Args:
+        own: Episodes of the member [any number of rows, `EPISODE_SCHEMA`].
+        borrowed: Episodes of other members, selected by the same rule.
+        keep_solved: Share of solved groups that is kept.
+        seed: The job's seed.
+        max_tokens: Rows longer than this are dropped and counted; None keeps all.
+    """
+    table = pa.concat_tables([own, borrowed])
+    items, first, group = _groups(table)
+    solved = np.ones(len(items), dtype=bool)
+    np.logical_and.at(solved, group, _numbers(table, "exact") >= 1.0)
+    kept = first[~solved | (_hash_units(seed, items) < keep_solved)]
+
+    prompt_ids, prompt_starts = _ragged(table, "token_ids")
+    reference_ids, reference_starts = _ragged(table, "reference_ids")
+    prompt_lengths = _numbers(table, "prompt_length").astype(np.int64)[kept]
+    reference_lengths = np.diff(reference_starts)[kept]
+    has_reference = reference_lengths > 0
+    fits = np.ones(len(kept), dtype=bool) if max_tokens is None else prompt_lengths + reference_lengths <= max_tokens
+    usable = has_reference & fits
+    kept, prompt_lengths, reference_lengths = kept[usable], prompt_lengths[usable], reference_lengths[usable]
+
+    offsets = _offsets(prompt_lengths + reference_lengths)
+    token_ids = np.empty(offsets[-1], dtype=np.int64)
+    prompt_places = _spans(offsets[:-1], prompt_lengths)
+    reference_places = _spans(offsets[:-1] + prompt_lengths, reference_lengths)
+    token_ids[prompt_places] = prompt_ids[_spans(prompt_starts[kept], prompt_lengths)]
+    token_ids[reference_places] = reference_ids[_spans(reference_starts[kept], reference_lengths)]
+    loss_mask = np.zeros(offsets[-1], dtype=bool)
+    loss_mask[reference_places] = True
+    return Rows(
+        token_ids=token_ids,
+        offsets=offsets,
+        loss_mask=_predicted(loss_mask, offsets),
+        behaviour=np.zeros(offsets[-1], dtype=np.float32),
+        advantages=np.ones(len(kept), dtype=np.float32),
+        temperatures=np.ones(len(kept), dtype=np.float32),
+        counts={
+            "groups/solved": float(solved.sum()),
+            "rows/borrowed": float((kept >= own.num_rows).sum()),
+            "rows/too_long": float((~fits).sum()),
+            "rows/no_reference": float((~has_reference).sum()),
+        },
+    )
+
+
+def grpo_rows(own: pa.Table, *, advantage: Advantage, max_tokens: int | None = None) -> Rows:
+    """Episodes with their behaviour log-probabilities, and their advantages inside their group (item).
+
+    Groups without spread are dropped and counted: all their advantages are 0, they would only dilute the mean.
+
+    Args:
+        own: Episodes of the member [any number of rows, `EPISODE_SCHEMA`].
+        advantage: How rewards become advantages.
+        max_tokens: Rows longer than this are dropped and counted; None keeps all.
+
+    Raises:
+        ValueError: a reward or a behaviour log-probability is not finite, or a temperature is 0 (greedy episodes have no
+            behaviour distribution to correct for).
+    """
+    items, _, group = _groups(own)
+    rewards = _numbers(own, "score").astype(np.float64)
+    temperatures = _numbers(own, "temperature").astype(np.float32)
+    token_ids, starts = _ragged(own, "token_ids")
+    logprobs, _ = _ragged(own, "logprobs")
+    for name, values in (("score", rewards), ("logprobs", logprobs)):
+        if not np.isfinite(values).all():
+            raise ValueError(
+                f"episodes hold a non-finite value in {name}; expected finite ones (a failure is no score)"
+            )
+    if not (temperatures > 0).all():
+        raise ValueError("episodes were decoded at temperature 0; an on-policy objective needs sampled ones")
+
+    size = np.bincount(group, minlength=len(items))
+    mean = np.bincount(group, weights=rewards, minlength=len(items)) / size
+    centred = rewards - mean[group]
+    variance = np.bincount(group, weights=centred**2, minlength=len(items)) / size
+    lowest, highest = np.full(len(items), np.inf), np.full(len(items), -np.inf)
+    np.minimum.at(lowest, group, rewards)
+    np.maximum.at(highest, group, rewards)
+    flat = highest - lowest <= SPREAD
+    advantages = centred / np.sqrt(variance + SPREAD**2)[group] if advantage is Advantage.GRPO else centred
+
+    fits = np.ones(own.num_rows, dtype=bool) if max_tokens is None else np.diff(starts) <= max_tokens
+    kept = np.flatnonzero(~flat[group] & fits)
+    lengths = np.diff(starts)[kept]
+    offsets = _offsets(lengths)
+    places = _spans(starts[kept], lengths)
+    loss_mask, _ = _ragged(own, "loss_mask")
+    return Rows(
+        token_ids=token_ids[places].astype(np.int64),
+        offsets=offsets,
+        loss_mask=_predicted(loss_mask[places].astype(bool), offsets),
+        behaviour=logprobs[places].astype(np.float32),
+        advantages=advantages[kept].astype(np.float32),
+        temperatures=temperatures[kept],
+        counts={
+            "groups/zero_spread": float(flat.sum()),
+            "rows/too_long": float((~fits).sum()),
+            "score/mean": float(rewards.mean()) if len(rewards) else 0.0,
+        },
+    )
+
+
+def split_steps(num_rows: int, num_steps: int, seed: int) -> list[IntArray]:
+    """Row numbers in random order, cut into `num_steps` parts of sizes that differ by at most one."""
+    order = np.random.default_rng(seed).permutation(num_rows)
+    return [part.astype(np.int64) for part in np.array_split(order, num_steps)]
+
+
+def micro_batches(lengths: IntArray, rows: IntArray, row_tokens: int) -> list[IntArray]:
+    """Cut `rows` into batches of at most `row_tokens` tokens, padding included.
+
+    Rows are sorted by length, so that a batch pads little; the longest come first, so that memory peaks at once or never. A row
+    longer than `row_tokens` is a batch of its own.
+    """
+    order = rows[np.lexsort((rows, -lengths[rows]))]
+    batches: list[IntArray] = []
+    start = 0
+    while start < len(order):
+        width = max(1, row_tokens // max(1, int(lengths[order[start]])))
+        batches.append(order[start : start + width])
+        start += width
+    return batches
+
+
+def pad(rows: Rows, indices: IntArray) -> PaddedRows:
+    """The rows `indices` side by side, in that order."""
+    lengths = rows.lengths[indices]
+    columns = np.arange(int(lengths.max(initial=1)))
+    inside = columns[None, :] < lengths[:, None]  # [B, L]
+    flat = np.where(inside, rows.offsets[:-1][indices][:, None] + columns[None, :], 0)
+    return PaddedRows(
+        token_ids=np.where(inside, rows.token_ids[flat], 0),
+        flat=flat,
+        mask=inside & rows.loss_mask[flat],
+    )
+
+
+def _groups(table: pa.Table) -> tuple[IntArray, IntArray, IntArray]:
+    """The items [K], the row of each item's first sample [K], and every row's place among the items [R]."""
+    items = _numbers(table, "item").astype(np.int64)
+    unique, group = np.unique(items, return_inverse=True)
+    order = np.lexsort((_numbers(table, "sample"), group))
+    first = order[np.searchsorted(group[order], np.arange(len(unique)))]
+    return unique, first.astype(np.int64), group.astype(np.int64)
+
+
+def _numbers(table: pa.Table, name: str) -> npt.NDArray[Any]:
+    return np.asarray(table.column(name).to_numpy())
+
+
+def _ragged(table: pa.Table, name: str) -> tuple[npt.NDArray[Any], IntArray]:
+    """A list column as flat values and the start of each row in them [R + 1]."""
+    chunks = table.column(name).chunks
+    if not chunks:
+        return np.zeros(0, dtype=np.float32), np.zeros(1, dtype=np.int64)
+    values = np.concatenate([chunk.flatten().to_numpy(zero_copy_only=False) for chunk in chunks])
+    lengths = np.concatenate([chunk.value_lengths().to_numpy(zero_copy_only=False) for chunk in chunks])
+    return values, _offsets(lengths.astype(np.int64))
+
+
+def _offsets(lengths: IntArray) -> IntArray:
+    return np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+
+
+def _spans(starts: IntArray, lengths: IntArray) -> IntArray:
+    """The numbers `starts[r] .. starts[r] + lengths[r] - 1` of all r, one after the other."""
+    ends = np.cumsum(lengths)
+    return np.repeat(starts - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
+
+
+def _predicted(loss_mask: BoolArray, offsets: IntArray) -> BoolArray:
+    """The mask without each row's first token, which no token comes before."""
+    starts = offsets[:-1][np.diff(offsets) > 0]
+    loss_mask[starts] = False
+    return loss_mask
+
+
+def _hash_units(seed: int, items: IntArray) -> npt.NDArray[np.float64]:
+    """A number in [0, 1) for each item, a pure function of (seed, item): two rounds of SplitMix64 (Steele et al., 2014)."""
+    mixed = _mix(np.uint64(seed % 2**64) ^ _mix(items.astype(np.uint64)))
+    return (mixed >> np.uint64(11)).astype(np.float64) / 2.0**53
+
+
+def _mix(values: npt.NDArray[np.uint64] | np.uint64) -> npt.NDArray[np.uint64]:
+    z = np.asarray(values, dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(z ^ (z >> np.uint64(31)))

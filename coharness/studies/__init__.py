@@ -1,0 +1,15 @@
+"""Studies: one contract for everything under experiments/ that claims a number, benchmarks included.
+
+    contract   what a study is: cells to run, a summary of them, figures and tables
+    place      where a study stands, and how its module is loaded
+    results    results.json: written once a study's cells are all there, never from two versions of the code
+    cells      one cell's folder and the process that fills it
+    runner     all cells of a study, a few at a time, resumable
+    bars       bars.json: the ranges that figures must lie in
+    check      results against bars, or the reason why they cannot be compared
+    listing    all studies with their state
+    coverage   which operators, rules and objectives the studies' runs have exercised
+    table      tables as text
+
+Imported by the command line alone; it imports nothing of `experiments` but by the name that the user gives.
+"""

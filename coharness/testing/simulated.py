@@ -1,0 +1,165 @@
+"""A fleet without models: outcomes are drawn from a latent skill that grows with training. For tests of the loop at speed.
+
+The very core that a real run uses is driven, through the very port. Skill of a version is practised rows by (family, format);
+the chance of success falls with the level, more steeply in a plain format than in a trace, so that there is something for a
+harness to find. Everything is a pure function of the seed and the commands.
+"""
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from coharness.records import events as ev
+from coharness.records.errors import Boundary
+from coharness.records.ids import content_hash, derive_seed
+from coharness.records.policy import PolicyVersion, VersionRef, WeightsKind, WeightsRef
+from coharness.records.training import JobResult, JobStatus, MergeJob, TrainJob
+from coharness.records.work import BatchResult, Outcome, OutcomeStatus, WorkBatch, WorkItem
+
+Skill = Mapping[tuple[str, str], float]
+
+SIMULATED_BASE = WeightsRef(
+    uri="", digest="simulated-base", kind=WeightsKind.BASE, num_bytes=0, has_optimizer=False, canary=0.0
+)
+HELPFUL = frozenset({"trace", "backward"})
+USELESS = frozenset({"echo", "filler", "doubled"})
+
+
+class SimulatedFleet:
+    """Answers one command a poll, in order; may fail items and jobs at a given rate."""
+
+    def __init__(
+        self, *, seed: int = 0, failure_rate: float = 0.0, lag: int = 0, skills: dict[str, Skill] | None = None
+    ) -> None:
+        """Start with the base's skill.
+
+        Args:
+            seed: of failures.
+            failure_rate: chance that an item fails, and that a job does.
+            lag: commands that are held back before they are answered, to shuffle the order of events.
+            skills: digest -> skill, to go on from an earlier fleet.
+        """
+        self._rng = np.random.default_rng(seed)
+        self._failure_rate = failure_rate
+        self._lag = lag
+        self._queue: deque[ev.Command] = deque()
+        self._cancelled: set[int] = set()
+        self.skills: dict[str, Skill] = skills if skills is not None else {SIMULATED_BASE.digest: {}}
+        self.items: dict[int, WorkItem] = {}
+        self.num_runs: dict[int, int] = {}
+        "Item -> how often it was run."
+        self.retired: set[str] = set()
+        self.closed = False
+
+    def capacity(self) -> ev.Capacity:
+        """Two batches and one job ahead."""
+        batches = sum(isinstance(c, WorkBatch) for c in self._queue)
+        jobs = sum(isinstance(c, TrainJob | MergeJob) for c in self._queue)
+        return ev.Capacity(num_items=max(2 + self._lag - batches, 0) * 64, num_jobs=max(1 - jobs, 0))
+
+    def submit(self, commands: Sequence[ev.Command]) -> None:
+        """Queue commands."""
+        for command in commands:
+            if isinstance(command, ev.Cancel):
+                self._cancelled.update(command.items)
+            else:
+                self._queue.append(command)
+
+    def poll(self, timeout_s: float) -> list[ev.Event]:
+        """Answer one command; with a lag, not always the oldest."""
+        if not self._queue:
+            return []
+        index = int(self._rng.integers(min(self._lag + 1, len(self._queue))))
+        command = self._queue[index]
+        del self._queue[index]
+        match command:
+            case WorkBatch():
+                return [ev.BatchDone(result=self._batch(command))]
+            case TrainJob() | MergeJob():
+                return [ev.JobDone(result=self._job(command))]
+            case ev.Retire():
+                self.retired.update(command.uris)
+        return []
+
+    def close(self, deadline_s: float) -> None:
+        """Nothing to end."""
+        self.closed = True
+
+    def chance(self, digest: str, item: WorkItem) -> float:
+        """Probability that one episode of an item is correct."""
+        rows = self.skills[digest].get((item.task.family, item.format), 0.0)
+        known = 3.0 if item.format not in HELPFUL | USELESS else 0.0
+        steep = 0.35 if item.format in HELPFUL else 0.9
+        penalty = 1.0 if item.format in USELESS else 0.0
+        return 1 / (1 + math.exp(-(known + 1.2 * math.log1p(rows / 40) - 1.0 - penalty - steep * (item.task.level - 1))))
+
+    def _batch(self, batch: WorkBatch) -> BatchResult:
+        outcomes = []
+        for item in batch.items:
+            self.items[item.id] = item
+            self.num_runs[item.id] = self.num_runs.get(item.id, 0) + 1
+            if item.id in self._cancelled:
+                outcomes.append(Outcome(item=item.id, status=OutcomeStatus.CANCELLED))
+                continue
+            if self._rng.random() < self._failure_rate:
+                outcomes.append(
+                    Outcome(item=item.id, status=OutcomeStatus.FAILED, boundary=Boundary.WORKER, message="simulated")
+                )
+                continue
+            ref = batch.weights[item.version]
+            if ref.uri in self.retired:
+                raise AssertionError(f"item {item.id} needs {ref.uri}, which was retired")
+            p = self.chance(ref.digest, item)
+            greedy = item.temperature == 0
+            draws = np.random.default_rng(derive_seed(item.task.id, ref.digest if not greedy else "", item.seed)).random(
+                item.group_size
+            )
+            if greedy:
+                # One threshold a task, so that a better policy solves a superset: pairs agree as real ones do.
+                draws = np.full(item.group_size, np.random.default_rng(derive_seed(item.task.id)).random())
+            correct = draws < p
+            outcomes.append(
+                Outcome(
+                    item=item.id,
+                    status=OutcomeStatus.DONE,
+                    num_correct=int(correct.sum()),
+                    scores=tuple(float(c) for c in correct),
+                    num_parsed=item.group_size,
+                    num_prompt_tokens=10 * item.group_size,
+                    num_output_tokens=10 * item.group_size,
+                )
+            )
+        return BatchResult(batch=batch.id, worker="simulated", outcomes=tuple(outcomes), wall_s=0.01, cpu_s=0.01)
+
+    def _job(self, job: TrainJob | MergeJob) -> JobResult:
+        if self._rng.random() < self._failure_rate:
+            return JobResult(job=job.id, status=JobStatus.FAILED, boundary=Boundary.WORKER, message="simulated")
+        if isinstance(job, MergeJob):
+            skill: dict[tuple[str, str], float] = {}
+            for parent, weight in zip(job.parents, job.weights, strict=True):
+                for key, rows in self.skills[parent.weights.digest].items():
+                    skill[key] = skill.get(key, 0.0) + weight * rows
+            ref, parents, operator = VersionRef(job.child, 0), tuple(p.ref for p in job.parents), "merge"
+        else:
+            skill = dict(self.skills[job.start.weights.digest])
+            rate = job.hyperparameters["learning_rate"] / 5e-4
+            for item_id in (*job.items, *job.borrowed):
+                item = self.items[item_id]
+                key = (item.task.family, item.format)
+                skill[key] = skill.get(key, 0.0) + min(rate, 2.0)
+            ref, parents, operator = VersionRef(job.policy, job.step), (job.start.ref,), "train"
+        weights = WeightsRef(
+            uri=f"weights/{ref.policy}/v{ref.step}",
+            digest=content_hash([ref.policy, ref.step, sorted([*k, v] for k, v in skill.items())]),
+            kind=WeightsKind.FULL,
+            num_bytes=1,
+            has_optimizer=True,
+            canary=0.0,
+        )
+        self.skills[weights.digest] = skill
+        version = PolicyVersion(ref=ref, weights=weights, parents=parents, operator=operator)
+        return JobResult(
+            job=job.id, status=JobStatus.DONE, version=version, num_rows=1, metrics={"loss/sft": 1.0}, wall_s=0.01, cpu_s=0.01
+        )

@@ -1,0 +1,345 @@
+"""Conformance suite of training backends: what every trainer owes the loop, whatever it computes with.
+
+A backend's test builds a `TrainerCase` in an empty folder and runs each check of `TRAINER_CHECKS` on a fresh one. The checks go
+by the published files alone. Also here: toy episodes, for tests that need a table a trainer would accept.
+"""
+
+import pickle
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from coharness.policy.bases import BaseSpec, LoadedBase
+from coharness.policy.codec import RawCodec
+from coharness.policy.tiny import EOS, build_tokenizer, new_model, tiny_config
+from coharness.policy.weights import read_optimizer, read_weights, tensor_digest
+from coharness.records.episode import Episode, Score, StopReason, episodes_to_table
+from coharness.records.errors import Boundary
+from coharness.records.ids import ItemId, JobId, PolicyId
+from coharness.records.policy import PolicyVersion, VersionRef, WeightsRef
+from coharness.records.protocols import TextCodec
+from coharness.records.training import JobResult, JobStatus, MergeJob, TrainJob
+from coharness.records.work import Purpose
+
+_LETTERS: Final = "abcdef"
+_CONTINUATION_TOLERANCE: Final = 1e-6
+
+
+class MemberTrainer(Protocol):
+    """A training backend as a job runner sees it."""
+
+    def train(self, job: TrainJob, own: pa.Table, borrowed: pa.Table) -> JobResult:
+        """Run one update and publish the new version."""
+        ...
+
+    def publish_merged(self, job: MergeJob, tensors: Mapping[str, Any]) -> JobResult:
+        """Publish merged weights as version 0 of the job's child."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerCase:
+    """One backend under test."""
+
+    run_dir: Path
+    base: WeightsRef
+    codec: TextCodec
+    make: Callable[[], MemberTrainer]
+    "A new trainer on the same run directory, as after a restart: nothing of an earlier one is in its memory."
+    group_size: int
+    "Episodes a group; 2 or more where the objective compares episodes."
+
+
+def random_base(*, width: int = 16, seed: int = 0) -> LoadedBase:
+    """An untrained model of two layers with the tiny base's characters; small enough that an update takes milliseconds."""
+    tokenizer = build_tokenizer()
+    config = tiny_config()
+    config.hidden_size, config.intermediate_size, config.num_hidden_layers = width, 2 * width, 2
+    config.num_attention_heads, config.num_key_value_heads, config.head_dim = 2, 1, width // 2
+    model = new_model(config, seed).eval().requires_grad_(False)
+    codec = RawCodec(tokenizer, tokenizer.token_to_id(EOS))
+    spec = BaseSpec(
+        name="random",
+        path=Path("random"),
+        digest=tensor_digest(dict(model.named_parameters())),
+        is_chat=False,
+        num_parameters=sum(p.numel() for p in model.parameters()),
+        max_context=config.max_position_embeddings,
+        num_bytes=sum(p.nbytes for p in model.parameters()),
+    )
+    return LoadedBase(spec=spec, model=model, codec=codec)
+
+
+def toy_episodes(
+    codec: TextCodec,
+    items: range,
+    *,
+    group_size: int = 1,
+    seed: int = 0,
+    word_length: int = 5,
+    purpose: Purpose = Purpose.TRAIN,
+) -> pa.Table:
+    """Episodes on the task of copying a word; every second sample is right, so that groups have spread.
+
+    Args:
+        codec: Of the base.
+        items: One group each.
+        group_size: Episodes a group; with 1, every second group is solved.
+        seed: Of the words.
+        word_length: Characters of a word.
+        purpose: What the episodes were drawn for.
+    """
+    rng = np.random.default_rng(seed)
+    episodes = []
+    for item in items:
+        word = "".join(rng.choice(list(_LETTERS), word_length))
+        prompt, reference = codec.encode_prompt(f"copy {word}="), codec.encode_completion(word)
+        for sample in range(group_size):
+            right = (item + sample) % 2 == 0
+            written = reference if right else codec.encode_completion(word[::-1])
+            episodes.append(
+                Episode(
+                    item=ItemId(item),
+                    sample=sample,
+                    policy="p0",
+                    step=0,
+                    harness="h-toy",
+                    task=f"t{item}",
+                    family="copy",
+                    level=1,
+                    task_seed=item,
+                    format="plain",
+                    purpose=purpose.value,
+                    temperature=1.0,
+                    token_ids=prompt + written,
+                    loss_mask=[False] * len(prompt) + [True] * len(written),
+                    logprobs=[0.0] * len(prompt) + [-2.0] * len(written),
+                    prompt_length=len(prompt),
+                    reference_ids=reference,
+                    answer=word,
+                    stop_reason=StopReason.EOS,
+                    score=Score(value=float(right), exact=float(right), partial=0.0, format=1.0, length=0.0),
+                )
+            )
+    return episodes_to_table(episodes)
+
+
+def toy_job(
+    start: PolicyVersion, items: range, *, step: int, borrowed: range = range(0), learning_rate: float = 1e-3
+) -> TrainJob:
+    """A job on the groups `items`."""
+    return TrainJob(
+        id=JobId(step),
+        start=start,
+        step=step,
+        hyperparameters={"learning_rate": learning_rate, "temperature": 1.0},
+        items=tuple(map(ItemId, items)),
+        borrowed=tuple(map(ItemId, borrowed)),
+        seed=1_000 + step,
+    )
+
+
+def base_version(base: WeightsRef, policy: str = "p0") -> PolicyVersion:
+    """Version 0 of a member that starts from the base."""
+    return PolicyVersion(ref=VersionRef(PolicyId(policy), 0), weights=base, parents=(), operator="base")
+
+
+def _train(
+    case: TrainerCase,
+    trainer: MemberTrainer,
+    start: PolicyVersion,
+    *,
+    step: int,
+    learning_rate: float = 1e-3,
+    purpose: Purpose = Purpose.TRAIN,
+) -> JobResult:
+    items = range(100 * step, 100 * step + 12)
+    own = toy_episodes(case.codec, items, group_size=case.group_size, seed=step, purpose=purpose)
+    job = toy_job(start, items, step=step, learning_rate=learning_rate)
+    return trainer.train(job, own, own.slice(0, 0))
+
+
+def _version(result: JobResult) -> PolicyVersion:
+    assert result.status is JobStatus.DONE, result
+    assert result.version is not None
+    return result.version
+
+
+def _weights(case: TrainerCase, version: PolicyVersion) -> dict[str, Any]:
+    return dict(read_weights(case.run_dir, version.weights))
+
+
+def _distance(left: Mapping[str, Any], right: Mapping[str, Any]) -> float:
+    assert set(left) == set(right)
+    return max(float((left[name] - right[name]).abs().max()) for name in left)
+
+
+def _folders(case: TrainerCase) -> list[str]:
+    return sorted(p.relative_to(case.run_dir).as_posix() for p in case.run_dir.glob("weights/*/*"))
+
+
+def an_update_publishes_a_version_that_reads_back(case: TrainerCase) -> None:
+    """The result names the version, its parent, its cost, and weights that are on disk as it says."""
+    result = _train(case, case.make(), base_version(case.base), step=1)
+    version = _version(result)
+    assert version.ref == VersionRef(PolicyId("p0"), 1)
+    assert version.parents == (VersionRef(PolicyId("p0"), 0),)
+    assert tensor_digest(_weights(case, version)) == version.weights.digest
+    assert version.weights.has_optimizer
+    assert read_optimizer(case.run_dir, version.weights)
+    assert result.num_rows > 0
+    assert result.wall_s > 0
+    assert pickle.loads(pickle.dumps(result)) == result
+
+
+def versions_follow_each_other(case: TrainerCase) -> None:
+    """Each update moves the weights and leaves the earlier version as it was."""
+    trainer = case.make()
+    first = _version(_train(case, trainer, base_version(case.base), step=1))
+    before = _weights(case, first)
+    second = _version(_train(case, trainer, first, step=2))
+    assert second.weights.digest != first.weights.digest
+    assert _distance(before, _weights(case, first)) == 0.0
+
+
+def a_restart_changes_nothing(case: TrainerCase) -> None:
+    """A trainer that reads a member from disk continues as the one that had it in memory: optimizer state is restored."""
+    stayed = case.make()
+    first = _version(_train(case, stayed, base_version(case.base), step=1))
+    second = _version(_train(case, stayed, first, step=2))
+    clone = replace(
+        first, ref=VersionRef(PolicyId("p7"), 0)
+    )  # trained under a name of its own, so nothing is overwritten
+    restarted = _version(_train(case, case.make(), clone, step=2))
+    assert _distance(_weights(case, second), _weights(case, restarted)) <= _CONTINUATION_TOLERANCE
+    assert (
+        _distance(read_optimizer(case.run_dir, second.weights), read_optimizer(case.run_dir, restarted.weights))
+        <= _CONTINUATION_TOLERANCE
+    )
+
+
+def a_member_in_memory_is_used_only_for_its_own_version(case: TrainerCase) -> None:
+    """Training from an older version goes back to that version's weights and optimizer state."""
+    trainer = case.make()
+    first = _version(_train(case, trainer, base_version(case.base), step=1))
+    second = _version(_train(case, trainer, first, step=2))
+    again = _version(_train(case, trainer, replace(first, ref=VersionRef(PolicyId("p0"), 1)), step=3))
+    assert again.parents == (first.ref,)
+    fresh = _version(_train(case, case.make(), replace(first, ref=VersionRef(PolicyId("p8"), 0)), step=3))
+    assert _distance(_weights(case, again), _weights(case, fresh)) <= _CONTINUATION_TOLERANCE
+    assert second.weights.digest != again.weights.digest
+
+
+def hyperparameters_are_the_jobs(case: TrainerCase) -> None:
+    """A clone takes the donor's optimizer state and its own learning rate."""
+    trainer = case.make()
+    first = _version(_train(case, trainer, base_version(case.base), step=1, learning_rate=1e-3))
+    clone = replace(first, ref=VersionRef(PolicyId("p5"), 0), operator="clone")
+    result = _train(case, trainer, clone, step=2, learning_rate=1e-5)
+    assert result.metrics["hyperparameter/learning_rate"] == 1e-5
+    small = _distance(_weights(case, first), _weights(case, _version(result)))
+    large = _distance(_weights(case, first), _weights(case, _version(_train(case, trainer, first, step=2))))
+    assert 0 < small < large / 10
+
+
+def a_non_finite_update_is_quarantined(case: TrainerCase) -> None:
+    """Nothing is published, and the member continues from its last version as if nothing had happened."""
+    trainer = case.make()
+    first = _version(_train(case, trainer, base_version(case.base), step=1))
+    result = _train(case, trainer, first, step=2, learning_rate=1e39)
+    assert result.status is JobStatus.QUARANTINED
+    assert result.version is None
+    assert result.message
+    assert _folders(case) == ["weights/p0/v1"]
+    after = _version(_train(case, trainer, first, step=3))
+    fresh = _version(_train(case, case.make(), replace(first, ref=VersionRef(PolicyId("p8"), 0)), step=3))
+    assert _distance(_weights(case, after), _weights(case, fresh)) <= _CONTINUATION_TOLERANCE
+
+
+def episodes_that_are_not_the_jobs_are_refused(case: TrainerCase) -> None:
+    """Missing groups, groups nobody asked for, and episodes drawn for evaluation fail the job at TRAINING."""
+    trainer, start = case.make(), base_version(case.base)
+    table = toy_episodes(case.codec, range(4), group_size=case.group_size)
+    for job in (toy_job(start, range(5), step=1), toy_job(start, range(3), step=1)):
+        result = trainer.train(job, table, table.slice(0, 0))
+        assert (result.status, result.boundary) == (JobStatus.FAILED, Boundary.TRAINING)
+    result = _train(case, trainer, start, step=1, purpose=Purpose.GATE)
+    assert (result.status, result.boundary) == (JobStatus.FAILED, Boundary.TRAINING)
+    assert "gate" in result.message
+    assert _folders(case) == []
+
+
+def absent_weights_fail_at_their_boundary(case: TrainerCase) -> None:
+    """A start whose folder is gone is a failure of WEIGHTS, named with its path."""
+    first = _version(_train(case, case.make(), base_version(case.base), step=1))
+    gone = replace(first, weights=replace(first.weights, uri="weights/p0/v9"))
+    result = _train(case, case.make(), gone, step=2)
+    assert (result.status, result.boundary) == (JobStatus.FAILED, Boundary.WEIGHTS)
+    assert "weights/p0/v9" in result.message
+
+
+def a_merge_is_published_without_optimizer_state(case: TrainerCase) -> None:
+    """Merged weights become version 0 of the child, which can be trained on."""
+    trainer = case.make()
+    first = _version(_train(case, trainer, base_version(case.base), step=1))
+    second = _version(_train(case, trainer, first, step=2))
+    merged = {n: (t + _weights(case, second)[n]) / 2 for n, t in _weights(case, first).items()}
+    version = _version(trainer.publish_merged(_merge_job(first, second), merged))
+    assert version.ref == VersionRef(PolicyId("p9"), 0)
+    assert version.parents == (first.ref, second.ref)
+    assert not version.weights.has_optimizer
+    assert _distance(_weights(case, version), merged) == 0.0
+    _version(_train(case, trainer, version, step=1))
+
+
+def a_bad_merge_is_not_published(case: TrainerCase) -> None:
+    """Non-finite weights are quarantined, weights of another shape fail; neither leaves a folder."""
+    trainer = case.make()
+    first = _version(_train(case, trainer, base_version(case.base), step=1))
+    weights, job = _weights(case, first), _merge_job(first, first)
+    name = min(weights)
+    result = trainer.publish_merged(job, {**weights, name: weights[name] * float("nan")})
+    assert result.status is JobStatus.QUARANTINED
+    assert name in result.message
+    result = trainer.publish_merged(job, {n: t for n, t in weights.items() if n != name})
+    assert (result.status, result.boundary) == (JobStatus.FAILED, Boundary.WEIGHTS)
+    assert name in result.message
+    assert _folders(case) == ["weights/p0/v1"]
+
+
+def a_published_version_is_never_overwritten(case: TrainerCase) -> None:
+    """A job that would publish other weights under a name that is taken fails."""
+    trainer = case.make()
+    first = _version(_train(case, trainer, base_version(case.base), step=1))
+    result = _train(case, case.make(), base_version(case.base), step=1, learning_rate=3e-3)
+    assert (result.status, result.boundary) == (JobStatus.FAILED, Boundary.WEIGHTS)
+    assert tensor_digest(_weights(case, first)) == first.weights.digest
+
+
+def _merge_job(*parents: PolicyVersion) -> MergeJob:
+    return MergeJob(
+        id=JobId(77), child=PolicyId("p9"), rule="linear", parents=parents, weights=tuple(0.5 for _ in parents)
+    )
+
+
+TRAINER_CHECKS: Final[Mapping[str, Callable[[TrainerCase], None]]] = {
+    check.__name__: check
+    for check in (
+        an_update_publishes_a_version_that_reads_back,
+        versions_follow_each_other,
+        a_restart_changes_nothing,
+        a_member_in_memory_is_used_only_for_its_own_version,
+        hyperparameters_are_the_jobs,
+        a_non_finite_update_is_quarantined,
+        episodes_that_are_not_the_jobs_are_refused,
+        absent_weights_fail_at_their_boundary,
+        a_merge_is_published_without_optimizer_state,
+        a_bad_merge_is_not_published,
+        a_published_version_is_never_overwritten,
+    )
+}
+"""Name -> check; each takes a fresh case and raises AssertionError where the trainer breaks the rule."""

@@ -1,0 +1,1 @@
+"""All tests, one process: architecture, units, properties, contracts, the local Ray, and whole runs."""

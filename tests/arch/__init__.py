@@ -1,0 +1,1 @@
+"""Rules of the code as a whole, each checked by a machine."""

@@ -1,0 +1,32 @@
+"""The torch trainer keeps the contract of training backends, with full weights and with adapters, for each objective."""
+
+from pathlib import Path
+
+import pytest
+
+from coharness.config.schema import LoraSection, PolicySection, TrainingSection
+from coharness.policy.bases import LoadedBase, base_weights_ref
+from coharness.policy.training.torch_trainer import TorchTrainer
+from coharness.policy.weights import DiskWeightStore
+from coharness.testing.trainers import TRAINER_CHECKS, TrainerCase, random_base
+
+
+@pytest.fixture(scope="module")
+def base() -> LoadedBase:
+    return random_base()
+
+
+@pytest.mark.parametrize("name", list(TRAINER_CHECKS))
+@pytest.mark.parametrize(("weights", "objective"), [("full", "sft"), ("full", "sft+grpo"), ("lora", "grpo")])
+def test_torch_trainer(name: str, weights: str, objective: str, base: LoadedBase, tmp_path: Path) -> None:
+    group_size = 4 if "grpo" in objective else 1
+    config = TrainingSection.model_validate({"objective": objective, "group_size": group_size})
+    policy = PolicySection.model_validate({"weights": weights, "lora": LoraSection(rank=2, alpha=4)})
+    case = TrainerCase(
+        run_dir=tmp_path,
+        base=base_weights_ref(base),
+        codec=base.codec,
+        make=lambda: TorchTrainer(base, DiskWeightStore(tmp_path), tmp_path, config, policy),
+        group_size=group_size,
+    )
+    TRAINER_CHECKS[name](case)

@@ -1,0 +1,13 @@
+"""One Ray session for all tests of this folder: starting one takes longer than all of them."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from actors.session import Session, session
+
+
+@pytest.fixture(scope="session")
+def ray_session() -> Iterator[Session]:
+    with session(num_cpus=16, threads_per_worker=1) as opened:
+        yield opened
