@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import chdir, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from actors.options import NAMESPACE, thread_env
 from coharness.records.errors import PreflightError
@@ -22,6 +23,7 @@ _log = logging.getLogger(__name__)
 PACKAGES = ("coharness", "actors", "clusters", "experiments")
 OBJECT_STORE_BYTES = 256 << 20
 HANDSHAKE_S = 120.0
+NUM_SECOND_LOOKS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,28 +94,34 @@ def check_worker_code() -> None:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    here = origins()
-    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
-    ask = ray.remote(origins)
-    refs = {
-        node: ask.options(
+    for node in [node["NodeID"] for node in ray.nodes() if node["Alive"]]:
+        ask = ray.remote(origins).options(
             num_cpus=0, max_retries=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False)
-        ).remote()
-        for node in nodes
-    }
-    for node, ref in refs.items():
-        try:
-            there = ray.get(ref, timeout=HANDSHAKE_S)
-        except ray.exceptions.GetTimeoutError:
-            raise PreflightError(
-                f"no worker of node {node[:8]} answered within {HANDSHAKE_S:.0f} s; see Ray's logs, or `coharness doctor --ray`"
-            ) from None
-        except ray.exceptions.RayTaskError as error:
-            raise PreflightError(
-                f"a worker of node {node[:8]} cannot import this code ({error.cause}); "
-                f"make {project_root()} available there at the same path"
-            ) from None
-        compare_origins(here, there, node[:8])
+        )
+        there = _answer(ask.remote(), node)
+        for _ in range(NUM_SECOND_LOOKS):
+            if there == origins():
+                break
+            # The files may have been saved between the two readings.
+            there = _answer(ask.remote(), node)
+        compare_origins(origins(), there, node[:8])
+
+
+def _answer(ref: Any, node: str) -> dict[str, Origin]:
+    import ray
+
+    try:
+        there: dict[str, Origin] = ray.get(ref, timeout=HANDSHAKE_S)
+    except ray.exceptions.GetTimeoutError:
+        raise PreflightError(
+            f"no worker of node {node[:8]} answered within {HANDSHAKE_S:.0f} s; see Ray's logs, or `coharness doctor --ray`"
+        ) from None
+    except ray.exceptions.RayTaskError as error:
+        raise PreflightError(
+            f"a worker of node {node[:8]} cannot import this code ({error.cause}); "
+            f"make {project_root()} available there at the same path, with no other folder of these names beside it"
+        ) from None
+    return there
 
 
 def compare_origins(here: dict[str, Origin], there: dict[str, Origin], node: str) -> None:
@@ -152,7 +160,7 @@ def _open(num_cpus: int, threads_per_worker: int, root: Path) -> Session:
                 namespace=NAMESPACE,
                 runtime_env=environment,
                 log_to_driver=False,
-                logging_level=logging.WARNING,
+                logging_level=logging.ERROR,
             )
         else:
             context = ray.init(
@@ -164,7 +172,7 @@ def _open(num_cpus: int, threads_per_worker: int, root: Path) -> Session:
                 namespace=NAMESPACE,
                 runtime_env=environment,
                 log_to_driver=False,
-                logging_level=logging.WARNING,
+                logging_level=logging.ERROR,
             )
     _log.info("Ray session at %s, %s", context.address_info["address"], "attached" if address else "started here")
     return Session(address=context.address_info["address"], owned=not address)

@@ -113,11 +113,11 @@ def facts(snapshot: Snapshot) -> list[tuple[str, str]]:
 
 
 def plain_line(snapshot: Snapshot) -> str:
-    """The snapshot as one line of text."""
+    """The snapshot as one line of text; what the run does not know yet is left out."""
     parts = [
         f"{clock_text(snapshot.elapsed_s)} {snapshot.phase}",
         f"{snapshot.rollouts:,}/{snapshot.budget:,} rollouts ({snapshot.share:.0%})",
-        *(f"{name} {value}" for name, value in facts(snapshot)),
+        *(f"{name} {value}" for name, value in facts(snapshot) if value != UNKNOWN),
     ]
     if snapshot.last_event:
         parts.append(snapshot.last_event)

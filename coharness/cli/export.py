@@ -22,7 +22,7 @@ def export(run: Path, folder: Path, *, member: str) -> ExitCode:
     RunDir.open(run)
     facts = export_member(run, member, folder)
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    typer.echo(f"{facts['serving']} of {facts['run']}, {facts['kind']} on base {facts['base']}, is in {folder}:")
+    typer.echo(f"{facts['serving']} of {facts['run']} ({facts['kind']} weights, base {facts['base']}) is in {folder}:")
     for path in files:
         typer.echo(f"  {path.relative_to(folder)}  {path.stat().st_size:,} bytes")
     return ExitCode.DONE

@@ -4,6 +4,7 @@ Errors that coharness raises on purpose become one message on standard error and
 is shown with `--debug`, which may stand anywhere on the line. Anything else is a mistake of ours and keeps its traceback.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -176,6 +177,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command line (the process's own where left out); always ends in SystemExit with an `ExitCode`."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
+    # transformers' own bars would be drawn over ours; whoever wants them sets the variable to 0.
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
         app(args=[word for word in words if word != "--debug"], prog_name="coharness")
     except CoharnessError as error:

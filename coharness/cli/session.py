@@ -7,8 +7,10 @@ Whoever stops it, and however often, the journal makes the run resumable, and th
 """
 
 import json
+import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,15 +41,33 @@ def drive(run_dir: "RunDir", run: Path, *, resume: bool, as_json: bool, progress
         progress: how progress is shown.
     """
     stream = sys.stderr if as_json else sys.stdout
-    display = open_display(progress, str(run), stream)
+    with _log_file(run_dir.logs_dir / "driver.log"):
+        display = open_display(progress, str(run), stream)
+        try:
+            with StopSwitch() as switch:
+                interrupted = _carry_out(run_dir, run, resume, display, switch)
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            display.close()
+        return _conclude(run_dir, run, interrupted, as_json)
+
+
+@contextmanager
+def _log_file(path: Path) -> Iterator[None]:
+    """What the project's loggers say goes to a file; the terminal belongs to the display."""
+    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    loggers = [logging.getLogger(name) for name in ("coharness", "actors", "clusters")]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
     try:
-        with StopSwitch() as switch:
-            interrupted = _carry_out(run_dir, run, resume, display, switch)
-    except KeyboardInterrupt:
-        interrupted = True
+        yield
     finally:
-        display.close()
-    return _conclude(run_dir, run, interrupted, as_json)
+        for logger in loggers:
+            logger.removeHandler(handler)
+        handler.close()
 
 
 def _carry_out(run_dir: "RunDir", run: Path, resume: bool, display: Display, switch: StopSwitch) -> bool:

@@ -148,6 +148,7 @@ def _train(state: State, job: TrainJob) -> None:
     for item, step in member.waiting:
         if item in taken:
             state.staleness_max = max(state.staleness_max, member.head.ref.step - step)
+    member.in_job = tuple(entry for entry in member.waiting if entry[0] in taken)
     member.waiting = type(member.waiting)(entry for entry in member.waiting if entry[0] not in taken)
     member.job = job.id
     state.jobs[job.id] = job
@@ -454,11 +455,11 @@ def _job_done(state: State, result: JobResult) -> None:
     elif result.status is JobStatus.QUARANTINED or member is None or member.failures + 1 >= MAX_JOB_FAILURES:
         state.filtered += len(job.items)
     else:
-        # Back to the front of the queue, stamped with their true age so that the bound on staleness still holds.
-        member.waiting.extendleft((item, member.head.ref.step) for item in reversed(job.items))
+        # Back to the front of the queue with their true age, so that the bound on staleness still holds.
+        member.waiting.extendleft(reversed(member.in_job))
     if member is None:
         return
-    member.job = None
+    member.job, member.in_job = None, ()
     if version is not None:
         member.head, member.failures = version, 0
     else:

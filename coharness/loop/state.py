@@ -33,6 +33,8 @@ class Member:
     waiting: deque[tuple[ItemId, int]] = field(default_factory=deque)
     "Done training groups, oldest first, with the version that wrote them."
     job: JobId | None = None
+    in_job: tuple[tuple[ItemId, int], ...] = ()
+    "The groups of the running job, with the versions that wrote them."
     failures: int = 0
     "Jobs in a row that did not end well."
 

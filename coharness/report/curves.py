@@ -11,7 +11,7 @@ from coharness.report.markup import Markup, Node, el
 from coharness.report.sealed_view import Sealed
 from coharness.report.svg import Axes, Point, nice_ticks
 from coharness.report.timeline import ChampionSpan, History, TrackReading
-from coharness.report.wording import compact, count, duration, percent
+from coharness.report.wording import compact, count, duration, percent, time_unit
 from coharness.stats.interval import Interval
 from coharness.stats.proportions import wilson
 
@@ -28,11 +28,12 @@ def learning_curves(history: History, sealed: Sealed | None) -> Markup:
         x_format=compact,
         sealed=sealed,
     )
+    unit_s, unit = time_unit(history.end.elapsed_s)
     by_time = _curve(
         history,
-        [(span.start.elapsed_s / 60, span) for span in history.champions[1:]],
-        x_of=lambda reading: reading.at.elapsed_s / 60,
-        x_label="running time, minutes",
+        [(span.start.elapsed_s / unit_s, span) for span in history.champions[1:]],
+        x_of=lambda reading: reading.at.elapsed_s / unit_s,
+        x_label=f"running time, {unit}",
         x_format=compact,
         sealed=None,
     )
@@ -94,11 +95,12 @@ def throughput_chart(history: History) -> Markup:
     if not windows:
         return el("p", "No work ended in this run.", class_="empty")
     rates = [(w, w.num_episodes / w.width_s) for w in windows]
-    right = max(w.start_s + w.width_s for w in windows) / 60
+    unit_s, unit = time_unit(history.end.elapsed_s)
+    right = max(w.start_s + w.width_s for w in windows) / unit_s
     axes = Axes.of((0.0, right), (0.0, _top(max(rate for _, rate in rates))), height=210)
-    marks: list[Node] = [axes.grid("running time, minutes", "episodes per second", compact, compact, y_count=4)]
+    marks: list[Node] = [axes.grid(f"running time, {unit}", "episodes per second", compact, compact, y_count=4)]
     for window, rate in rates:
-        x = (window.start_s / 60, (window.start_s + window.width_s) / 60)
+        x = (window.start_s / unit_s, (window.start_s + window.width_s) / unit_s)
         title = f"{duration(window.start_s)}: {rate:.0f} episodes per second, {count(window.num_output_tokens)} tokens"
         marks.append(axes.bar(x, rate, title))
     return axes.draw("Episodes per second over the run", *marks)

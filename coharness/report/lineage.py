@@ -13,7 +13,7 @@ from coharness.records.proposals import ProposalKind, VerdictKind
 from coharness.report.markup import Markup, Node, el
 from coharness.report.svg import Scale, drawing, label, nice_ticks, path
 from coharness.report.timeline import ChampionSpan, HarnessSpan, History, Moment, PolicyLife
-from coharness.report.wording import change, compact, duration
+from coharness.report.wording import change, compact, duration, time_unit
 
 LEVELS_OPERATOR = "levels"
 """Operator of a genome that only moved the training levels of its slot."""
@@ -62,12 +62,12 @@ class _Picture:
     def _frame(self) -> Iterator[Node]:
         yield label(4, _TOP - 8, "policies", "axis")
         yield label(4, self._harness_title_y, "harnesses", "axis")
-        minutes = self._x.domain[1] / 60
-        for tick in nice_ticks(0.0, minutes, 8):
-            x = self._x(tick * 60)
+        unit_s, unit = time_unit(self._x.domain[1])
+        for tick in nice_ticks(0.0, self._x.domain[1] / unit_s, 8):
+            x = self._x(tick * unit_s)
             yield el("line", x1=x, x2=x, y1=_TOP, y2=self._bottom, class_="rule")
             yield label(x, self._bottom + 16, compact(tick), anchor="middle")
-        yield label((_LEFT + _WIDTH) / 2, self._bottom + 33, "running time, minutes", "axis", "middle")
+        yield label((_LEFT + _WIDTH) / 2, self._bottom + 33, f"running time, {unit}", "axis", "middle")
         for slot, y in self._policy_y.items():
             yield label(_LEFT - 12, y + 4, f"place {slot + 1}", anchor="end")
         if self._has_losers:
@@ -172,7 +172,7 @@ def lineage_key() -> Markup:
     y = 7.0
     entries: tuple[tuple[Node, str], ...] = (
         (el("rect", x=1, y=2, width=20, height=10, rx=3, class_="champion"), "champion"),
-        (el("circle", cx=11, cy=y, r=4, class_="born"), "first member or genome"),
+        (el("circle", cx=11, cy=y, r=4, class_="born"), "first member, or spawned genome"),
         (el("circle", cx=11, cy=y, r=4, class_="born clone"), "clone"),
         (el("circle", cx=11, cy=y, r=4, class_="born merge"), "merge"),
         (el("line", x1=11, x2=11, y1=3, y2=11, class_="version"), "update, or move of training levels"),

@@ -50,6 +50,14 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
+def time_unit(total_s: float) -> tuple[float, str]:
+    """Seconds of the unit in which an axis up to `total_s` is readable, and its name."""
+    for seconds, name in ((3600.0, "hours"), (60.0, "minutes")):
+        if total_s >= 3 * seconds:
+            return seconds, name
+    return 1.0, "seconds"
+
+
 def count(value: float) -> str:
     """A count with commas between thousands."""
     return f"{round(value):,}"

@@ -132,9 +132,9 @@ def cell_folders(place: StudyPlace, cells: Sequence[Cell]) -> dict[Cell, CellFol
         owner = place.sibling(cell.owner) if cell.owner else place
         if owner.name not in codes:
             codes[owner.name] = code_digest(owner)
-        if cell in folders:
-            raise StudyError(f"{place} names the cell {cell} twice; give its arms different names or configs")
         folders[cell] = CellFolder(place=owner, cell=cell, code=codes[owner.name])
+    if len({folder.path for folder in folders.values()}) < len(cells):
+        raise StudyError(f"{place} names a cell twice; give its arms different names or configs")
     return folders
 
 

@@ -2,8 +2,8 @@
 
 Six families, eight levels; a word of level k has 2 + 2k characters. Which answer format helps differs by family: a running
 trace turns counting, parity, digit sum and maximum into single steps, while reversing becomes a copy when the answer is
-written mirrored; no format helps sorting. Pure Python on the standard
-library: the core draws tens of thousands of these.
+written mirrored; no format helps sorting. Plain Python alone, because the
+core draws tens of thousands of these.
 
 Invariants: a task is a pure function of (family, level, seed); a level with few tasks is numbered, so that the seed modulo
 their number names each exactly once; every level has at least `MIN_TASKS_TO_SEAL` distinct tasks.

@@ -28,8 +28,13 @@ _HASH_DEPENDENT = frozenset(
 """Families that iterate over sets, so that their tasks change with Python's hash seed (found on version 0.1.25)."""
 _GLOBAL_RANDOM = frozenset({"codeio", "list_functions"})
 """Families that draw from the process's global generator, so that a seed does not fix their tasks."""
-_FEW_TASKS: frozenset[tuple[str, int]] = frozenset()
-"""(family, level) whose default settings give fewer than 2,000 distinct tasks, by duplicates among 500 draws."""
+_FEW_TASKS: dict[str, tuple[int, ...]] = {
+    "aiw": (1,), "basic_arithmetic": (1,), "caesar_cipher": (1,), "chain_sum": (1,), "coin_flip": (1, 2, 3, 4),
+    "count_bits": (1,), "game_of_life_halting": (3, 4), "jugs": (1,), "leg_counting": (1, 2), "n_queens": (1, 2),
+    "number_sequence": (1, 2), "palindrome_partitioning": (1,), "prime_factorization": (1,), "products": (1,),
+    "quantum_lock": (1, 2, 3), "self_reference": (1, 2, 3, 4), "tower_of_hanoi": (1, 2, 3, 4),
+}  # fmt: skip
+"""Levels whose default settings give fewer than 2,000 distinct tasks, by the duplicates among 500 draws (version 0.1.25)."""
 _FEW_SEEDS = 1_000
 """Such a cell is cut to this many seeds: it counts as finite and is not sealed."""
 
@@ -60,7 +65,12 @@ class ReasoningGymSource:
             for family in section.families
         }
         # Settings of the user's own may give more or fewer tasks than were counted; they are taken as given.
-        self._few = frozenset(cell for cell in _FEW_TASKS if cell[0] not in section.params)
+        self._few = frozenset(
+            (family, level)
+            for family in section.families
+            if family not in section.params
+            for level in _FEW_TASKS.get(family, ())
+        )
         self._kind = VerifierKind.REASONING_GYM if section.partial_credit else VerifierKind.EXACT
         for family in section.families:
             self.make(family, 1, 0)

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import overload
+from typing import Protocol, overload, runtime_checkable
 
 from coharness.config.schema import BuiltinTasks, JsonlTasks, PythonTasks, ReasoningGymTasks, TaskSection
 from coharness.records.errors import BoundaryError, TaskError
@@ -20,6 +20,16 @@ logger = logging.getLogger(__name__)
 
 ScoreFunction = Callable[[str, str, str], float]
 """(question, expected, answer) -> a score in [0, 1]; 1 is correct."""
+
+
+@runtime_checkable
+class ScoringSource(TaskSource, Protocol):
+    """A task source that brings score functions of its own, for tasks whose verifier is of kind PYTHON."""
+
+    @property
+    def scorers(self) -> Mapping[str, ScoreFunction]:
+        """Family -> its score function."""
+        ...
 
 
 class TaskSources:
@@ -45,9 +55,8 @@ class TaskSources:
                     )
                 self._source_of[spec.name] = source
                 self.families[spec.name] = spec
-            scorers = getattr(source, "scorers", None)
-            if isinstance(scorers, Mapping):
-                self.scorers.update(scorers)
+            if isinstance(source, ScoringSource):
+                self.scorers.update(source.scorers)
 
     @overload
     def make(self, ref: TaskRef, /) -> Task: ...

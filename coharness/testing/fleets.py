@@ -63,11 +63,13 @@ class Seen:
         return results[0]
 
 
-def make_batch(case: FleetCase, scripts: Sequence[str], *, lease_s: float = WAIT_S, group_size: int = 1) -> WorkBatch:
+def make_batch(
+    ids: Iterator[int], scripts: Sequence[str], *, lease_s: float = WAIT_S, group_size: int = 1
+) -> WorkBatch:
     """A batch whose items do what `fleet_doubles` says of their scripts."""
     items = []
     for script in scripts:
-        number = next(case.ids)
+        number = next(ids)
         items.append(
             WorkItem(
                 id=ItemId(number),
@@ -83,7 +85,7 @@ def make_batch(case: FleetCase, scripts: Sequence[str], *, lease_s: float = WAIT
             )
         )
     return WorkBatch(
-        id=next(case.ids),
+        id=next(ids),
         items=tuple(items),
         harnesses={_HARNESS.id: _HARNESS},
         weights={VersionRef(PolicyId("p0"), 0): fleet_doubles.BASE},
@@ -153,7 +155,7 @@ def _wait_for_mark(case: FleetCase, name: str, seen: Seen) -> int:
 
 def check_each_item_ends_once_as_its_worker_says(case: FleetCase) -> None:
     """Done and failed items side by side."""
-    batches = [make_batch(case, ["ok", "do:fail", "ok"]) for _ in range(3)]
+    batches = [make_batch(case.ids, ["ok", "do:fail", "ok"]) for _ in range(3)]
     case.fleet.submit(batches)
     seen = collect(case, batches)
     for batch in batches:
@@ -167,7 +169,9 @@ def check_work_over_the_capacity_waits_and_none_is_lost(case: FleetCase) -> None
     before = case.fleet.capacity()
     assert before.num_items > 0
     assert before.num_jobs > 0
-    batches = [make_batch(case, ["ok"] * 2) for _ in range(3 * before.num_items // case.config.fleet.batch_items + 3)]
+    batches = [
+        make_batch(case.ids, ["ok"] * 2) for _ in range(3 * before.num_items // case.config.fleet.batch_items + 3)
+    ]
     jobs = [make_job(case, f"p{n}") for n in range(before.num_jobs + 2)]
     case.fleet.submit([*batches, *jobs])
     assert case.fleet.capacity().num_items == 0
@@ -181,8 +185,8 @@ def check_work_over_the_capacity_waits_and_none_is_lost(case: FleetCase) -> None
 def check_cancelled_items_end_once_as_cancelled(case: FleetCase) -> None:
     """What was not begun is dropped, its batch mates are not."""
     places = case.fleet.capacity().num_items // case.config.fleet.batch_items
-    held = [make_batch(case, ["do:hold"]) for _ in range(places)]
-    waiting, gone = make_batch(case, ["ok"] * 3), make_batch(case, ["ok"] * 2)
+    held = [make_batch(case.ids, ["do:hold"]) for _ in range(places)]
+    waiting, gone = make_batch(case.ids, ["ok"] * 3), make_batch(case.ids, ["ok"] * 2)
     case.fleet.submit([*held, waiting, gone])
     unwanted = (waiting.items[1].id, *(item.id for item in gone.items))
     case.fleet.submit([Cancel(items=unwanted, reason="its proposal was decided")])
@@ -197,7 +201,7 @@ def check_cancelled_items_end_once_as_cancelled(case: FleetCase) -> None:
 
 def check_cancelling_what_has_ended_changes_nothing(case: FleetCase) -> None:
     """An item has one end, whatever is said of it later."""
-    batch = make_batch(case, ["ok"])
+    batch = make_batch(case.ids, ["ok"])
     case.fleet.submit([batch])
     seen = collect(case, [batch])
     case.fleet.submit([Cancel(items=(batch.items[0].id, ItemId(next(case.ids))), reason="too late")])
@@ -207,7 +211,7 @@ def check_cancelling_what_has_ended_changes_nothing(case: FleetCase) -> None:
 
 def check_a_job_finds_the_episodes_of_the_items_before_it(case: FleetCase) -> None:
     """An outcome is only said once its episodes can be fetched."""
-    batches = [make_batch(case, ["ok"] * 4, group_size=2) for _ in range(2)]
+    batches = [make_batch(case.ids, ["ok"] * 4, group_size=2) for _ in range(2)]
     case.fleet.submit(batches)
     collect(case, batches)
     job = make_job(case, "p0", batches)
@@ -231,7 +235,7 @@ def check_a_failed_job_comes_back_as_failed(case: FleetCase) -> None:
 
 def check_a_worker_that_breaks_fails_its_batch_alone(case: FleetCase) -> None:
     """What escapes a worker is a failure of its items, never of the run."""
-    broken, sound = make_batch(case, ["ok", "do:raise"]), make_batch(case, ["ok"])
+    broken, sound = make_batch(case.ids, ["ok", "do:raise"]), make_batch(case.ids, ["ok"])
     case.fleet.submit([broken, sound])
     seen = collect(case, [broken, sound])
     assert set(seen.statuses(broken)) == {OutcomeStatus.FAILED}
@@ -265,8 +269,8 @@ def check_polling_an_idle_fleet_returns_in_time(case: FleetCase) -> None:
 def check_the_work_of_a_killed_worker_is_done_all_the_same(case: FleetCase) -> None:
     """What it held behind the running batch, too; the loss is told once."""
     places = case.fleet.capacity().num_items // case.config.fleet.batch_items
-    hit = make_batch(case, ["ok", "do:once:hang", "ok"])
-    others = [make_batch(case, ["ok"] * 2) for _ in range(places + 1)]
+    hit = make_batch(case.ids, ["ok", "do:once:hang", "ok"])
+    others = [make_batch(case.ids, ["ok"] * 2) for _ in range(places + 1)]
     seen = Seen()
     case.fleet.submit([hit, *others])
     _wait_for_mark(case, f"began-{hit.items[1].id}", seen)
@@ -282,7 +286,7 @@ def check_the_work_of_a_killed_worker_is_done_all_the_same(case: FleetCase) -> N
 
 def check_a_hung_worker_is_taken_away_after_its_lease(case: FleetCase) -> None:
     """And its batch is leased again."""
-    hung, other = make_batch(case, ["do:once:hang"], lease_s=1.0), make_batch(case, ["ok"])
+    hung, other = make_batch(case.ids, ["do:once:hang"], lease_s=1.0), make_batch(case.ids, ["ok"])
     case.fleet.submit([hung, other])
     seen = collect(case, [hung, other])
     assert seen.statuses(hung) == seen.statuses(other) == [OutcomeStatus.DONE]
@@ -291,8 +295,8 @@ def check_a_hung_worker_is_taken_away_after_its_lease(case: FleetCase) -> None:
 
 def check_what_kills_every_worker_ends_as_failed(case: FleetCase) -> None:
     """After `fleet.max_attempts` leases; what waited behind it is innocent."""
-    deadly = make_batch(case, ["do:die", "ok"])
-    others = [make_batch(case, ["ok"]) for _ in range(4)]
+    deadly = make_batch(case.ids, ["do:die", "ok"])
+    others = [make_batch(case.ids, ["ok"]) for _ in range(4)]
     case.fleet.submit([deadly, *others])
     seen = collect(case, [deadly, *others])
     assert set(seen.statuses(deadly)) == {OutcomeStatus.FAILED}
@@ -304,7 +308,7 @@ def check_what_kills_every_worker_ends_as_failed(case: FleetCase) -> None:
 
 def check_what_hangs_every_worker_ends_as_failed_by_its_deadline(case: FleetCase) -> None:
     """Never waited for without end."""
-    batch = make_batch(case, ["do:hang"], lease_s=0.5)
+    batch = make_batch(case.ids, ["do:hang"], lease_s=0.5)
     case.fleet.submit([batch])
     seen = collect(case, [batch])
     assert seen.statuses(batch) == [OutcomeStatus.FAILED]
@@ -343,11 +347,11 @@ def check_a_member_stays_with_its_trainer(case: FleetCase) -> None:
 
 def check_the_store_survives_its_process(case: FleetCase) -> None:
     """What was acknowledged before is there after; appends that meet the restart arrive once."""
-    before = make_batch(case, ["ok"] * 2)
+    before = make_batch(case.ids, ["ok"] * 2)
     case.fleet.submit([before])
     seen = collect(case, [before])
     os.kill(_wait_for_mark(case, "store", seen), signal.SIGKILL)
-    after = [make_batch(case, ["ok"] * 2) for _ in range(4)]
+    after = [make_batch(case.ids, ["ok"] * 2) for _ in range(4)]
     case.fleet.submit(after)
     collect(case, after, seen=seen)
     assert all(set(seen.statuses(batch)) == {OutcomeStatus.DONE} for batch in [before, *after])

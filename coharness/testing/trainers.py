@@ -40,6 +40,10 @@ class MemberTrainer(Protocol):
         """Publish merged weights as version 0 of the job's child."""
         ...
 
+    def base_tensors(self) -> Mapping[str, Any]:
+        """What a member that is still the base would publish."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerCase:
@@ -296,6 +300,16 @@ def a_merge_is_published_without_optimizer_state(case: TrainerCase) -> None:
     _version(_train(case, trainer, version, step=1))
 
 
+def the_base_can_be_merged_like_a_member(case: TrainerCase) -> None:
+    """Its tensors have the names and shapes of published ones, and as a version they compute what the base computes."""
+    trainer = case.make()
+    first = _version(_train(case, trainer, base_version(case.base), step=1))
+    tensors = trainer.base_tensors()
+    assert {n: t.shape for n, t in tensors.items()} == {n: t.shape for n, t in _weights(case, first).items()}
+    version = _version(trainer.publish_merged(_merge_job(first), tensors))
+    assert abs(version.weights.canary - case.base.canary) < 1e-3 < abs(first.weights.canary - case.base.canary)
+
+
 def a_bad_merge_is_not_published(case: TrainerCase) -> None:
     """Non-finite weights are quarantined, weights of another shape fail; neither leaves a folder."""
     trainer = case.make()
@@ -338,6 +352,7 @@ TRAINER_CHECKS: Final[Mapping[str, Callable[[TrainerCase], None]]] = {
         episodes_that_are_not_the_jobs_are_refused,
         absent_weights_fail_at_their_boundary,
         a_merge_is_published_without_optimizer_state,
+        the_base_can_be_merged_like_a_member,
         a_bad_merge_is_not_published,
         a_published_version_is_never_overwritten,
     )

@@ -89,17 +89,16 @@ class CoevolutionStudy:
         """Each arm under each seed; seed by seed, so that the first seeds are complete early."""
         budget = int(self.budget(quick=quick, rollouts=rollouts)["rollouts"])
         base = resolve_base(load_config(CONFIG).policy.base).digest
-        cells = []
-        for seed in seeds:
-            for arm, overrides in ARMS.items():
-                if quick and arm not in QUICK_ARMS:
-                    continue
-                words = (*overrides, *(QUICK if quick else ()), f"seed={seed}", f"budget.rollouts={budget}")
-                run = load_config(CONFIG, words).model_dump(mode="json")
-                # The one value that names a place; the cell's folder gives it.
-                del run["run_dir"]
-                cells.append(Cell(arm=arm, seed=seed, config={"run": run, "base_digest": base}))
-        return cells
+        arms = QUICK_ARMS if quick else tuple(ARMS)
+        return [
+            Cell(
+                arm=arm,
+                seed=seed,
+                config={"run": run_config(arm, seed, rollouts=budget, quick=quick), "base_digest": base},
+            )
+            for seed in seeds
+            for arm in arms
+        ]
 
     def run_cell(self, cell: Cell, folder: Path) -> dict[str, Any]:
         """Run, or go on with, one run; then read its sealed tasks once.
@@ -123,6 +122,14 @@ class CoevolutionStudy:
     def summarise(self, cells: Mapping[Cell, Mapping[str, Any]]) -> Summary:
         """Differences to each control at equal episodes, tokens and CPU seconds; see `summary`."""
         return summarise(cells)
+
+
+def run_config(arm: str, seed: int, *, rollouts: int, quick: bool) -> dict[str, Any]:
+    """The resolved config of one cell's run as JSON values, but for the run's folder, which is the cell's."""
+    words = (*ARMS[arm], *(QUICK if quick else ()), f"seed={seed}", f"budget.rollouts={rollouts}")
+    config = load_config(CONFIG, words).model_dump(mode="json")
+    del config["run_dir"]
+    return config
 
 
 def read_cell(run_dir: Path, sealed: Mapping[str, Any]) -> dict[str, Any]:

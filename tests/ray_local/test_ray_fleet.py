@@ -42,7 +42,7 @@ def test_the_ray_fleet(check: Check, case: FleetCase) -> None:
 
 
 def test_a_batch_costs_the_fleet_little(case: FleetCase) -> None:
-    batches = [make_batch(case, ["ok"] * 8) for _ in range(100)]
+    batches = [make_batch(case.ids, ["ok"] * 8) for _ in range(100)]
     started = time.perf_counter()
     case.fleet.submit(batches)
     collect(case, batches)

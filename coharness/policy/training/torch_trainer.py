@@ -166,6 +166,11 @@ class TorchTrainer:
             message=message,
         )
 
+    def base_tensors(self) -> dict[str, Tensor]:
+        """What a member that is still the base would publish: the base's parameters, or an adapter that changes nothing."""
+        shapes = self._skeleton.shapes
+        return fresh_adapter(shapes, seed=0) if self._kind is WeightsKind.LORA else dict(shapes)
+
     def _load(self, job: TrainJob) -> MemberState:
         """The member at the job's start: still in memory, read from disk, or the base."""
         start = job.start.weights

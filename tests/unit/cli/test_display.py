@@ -101,9 +101,9 @@ def test_a_line_says_everything_worth_a_look() -> None:
     assert "\n" not in line
 
 
-def test_what_a_run_does_not_know_yet_is_shown_as_unknown() -> None:
+def test_what_a_run_does_not_know_yet_is_left_out_of_the_line() -> None:
     line = plain_line(Snapshot.of({"phase": "starting", "track": None, "in_flight": {}}))
-    assert "J on TRACK –" in line
+    assert "J on TRACK" not in line
     assert "in flight nothing" in line
 
 

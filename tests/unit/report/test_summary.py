@@ -8,7 +8,7 @@ from coharness.report.sealed_view import parse_sealed
 from coharness.report.sentences import slow_workers
 from coharness.report.summary import summarise, terminal_summary
 from coharness.report.timeline import History
-from coharness.report.wording import count, duration, evalue, percent, signed
+from coharness.report.wording import count, duration, evalue, percent, signed, time_unit
 from tests.unit.report.synthetic import H0, Script, config, sealed_json, serving, write_sealed
 
 
@@ -65,5 +65,6 @@ def test_figures_are_spelled_one_way() -> None:
     assert percent(0.4129) == "41.3\u202f%"
     assert [signed(x) for x in (1.26, -1.26, -0.01)] == ["+1.3", "−1.3", "0.0"]
     assert [duration(x) for x in (59.4, 61, 3_725)] == ["59 s", "1 min 01 s", "1 h 02 min"]
+    assert [time_unit(x) for x in (20, 600, 20_000)] == [(1.0, "seconds"), (60.0, "minutes"), (3600.0, "hours")]
     assert count(51_200) == "51,200"
     assert [evalue(x).replace("\u202f", " ") for x in (0.0, 3.0, -9.0, 22.0)] == ["1", "20.1", "< 0.001", "3.6 × 10⁹"]

@@ -45,12 +45,11 @@ class Toy:
         with marker.open("a") as file:
             file.write("x")
         if (folder.parent / "fail").exists():
-            print("a line before the end")
             raise RuntimeError("the toy was told to fail")
         if (folder.parent / "hang").exists():
             (folder / "pid").write_text(str(os.getpid()))
             time.sleep(60)
-        rng = np.random.default_rng(cell.seed)
+        rng = np.random.default_rng([cell.seed, int(cell.config["shift"])])
         return {
             "mean": float(rng.normal(cell.config["shift"], 1, cell.config["draws"]).mean()),
             "threads": os.environ["OMP_NUM_THREADS"],

@@ -1,5 +1,6 @@
 import os
 import random
+import sys
 from typing import Any
 
 import pytest
@@ -87,6 +88,12 @@ def test_a_family_that_depends_on_the_hash_seed_needs_a_fixed_one(monkeypatch: p
     monkeypatch.setenv("PYTHONHASHSEED", "0")
     assert source("ransom_note").families[0].num_levels == 3
     assert os.environ["PYTHONHASHSEED"] == "0"
+
+
+def test_without_the_package_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "reasoning_gym.factory", None)
+    with pytest.raises(TaskError, match=r"install coharness-evolution\[run\]"):
+        source("chain_sum")
 
 
 def test_what_is_asked_for_must_fit_together() -> None:
