@@ -94,17 +94,35 @@ def check_worker_code() -> None:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    for node in [node["NodeID"] for node in ray.nodes() if node["Alive"]]:
-        ask = ray.remote(origins).options(
+    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    asks = {
+        node: ray.remote(origins).options(
             num_cpus=0, max_retries=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False)
         )
-        there = _answer(ask.remote(), node)
+        for node in nodes
+    }
+    first = {node: ask.remote() for node, ask in asks.items()}
+    for node, ask in asks.items():
+        there = _answer(first[node], node)
         for _ in range(NUM_SECOND_LOOKS):
             if there == origins():
                 break
             # The files may have been saved between the two readings.
             there = _answer(ask.remote(), node)
         compare_origins(origins(), there, node[:8])
+
+
+def probe() -> str:
+    """Open a session as a run does, check the workers' code, end it; a sentence about what was there."""
+    with session(num_cpus=1, threads_per_worker=1) as opened:
+        import ray
+
+        resources = ray.cluster_resources()
+        where = "started here" if opened.owned else "attached"
+        return (
+            f"Ray {ray.__version__} at {opened.address} ({where}), {resources.get('CPU', 0):.0f} logical cores; "
+            "its workers import this code"
+        )
 
 
 def _answer(ref: Any, node: str) -> dict[str, Origin]:
@@ -117,8 +135,9 @@ def _answer(ref: Any, node: str) -> dict[str, Origin]:
             f"no worker of node {node[:8]} answered within {HANDSHAKE_S:.0f} s; see Ray's logs, or `coharness doctor --ray`"
         ) from None
     except ray.exceptions.RayTaskError as error:
+        why = str(error.cause).strip().rpartition("\n")[2]
         raise PreflightError(
-            f"a worker of node {node[:8]} cannot import this code ({error.cause}); "
+            f"a worker of node {node[:8]} cannot import this code ({why.strip(' )')}); "
             f"make {project_root()} available there at the same path, with no other folder of these names beside it"
         ) from None
     return there

@@ -41,7 +41,7 @@ REJECTION_TICKS = 120
 """Ticks after which an edit that lost its test may be proposed again."""
 MUTATION_TRIES = 4
 RANDOM_SHARE = 0.3
-"""Share of proposals that ignore the evidence: the typed mutations."""
+"""Chance of a random edit, a typed mutation that ignores the evidence, each time a slot has waited `propose_every` ticks."""
 
 
 def due_slot(state: State, ctx: Context) -> ev.Spawn | None:
@@ -118,8 +118,11 @@ def due_proposal(state: State, ctx: Context, ranking: Ranking) -> ev.Open | None
     slot = state.slots[index]
     parent = state.harnesses[slot.harness]
     member = ranking.best_member(slot.harness)
-    rng = np.random.default_rng(derive_seed("propose", ctx.config.seed, state.next_proposal))
-    operator, child = propose(state, ctx, slot, member, ranking, rng)
+    rng = np.random.default_rng(derive_seed("propose", ctx.config.seed, state.next_proposal, state.ticks))
+    proposed = propose(state, ctx, slot, member, ranking, rng)
+    if proposed is None:
+        return None
+    operator, child = proposed
     families = changed_families(parent, child, ctx.sources)
     if not families:
         return None
@@ -140,13 +143,15 @@ def due_proposal(state: State, ctx: Context, ranking: Ranking) -> ev.Open | None
 
 def propose(
     state: State, ctx: Context, slot: Slot, member: Member, ranking: Ranking, rng: np.random.Generator
-) -> tuple[str, Harness]:
-    """An operator and its child: led by evidence where it names something better, else a random edit.
+) -> tuple[str, Harness] | None:
+    """An operator and its child: led by evidence where it names something better, now and then a random edit.
+
+    None where the evidence names nothing and no random edit is due: an idle test costs as much as one that is won.
 
     An edit that lost its test is not proposed again for a while.
     """
     parent = state.harnesses[slot.harness]
-    if rng.random() >= RANDOM_SHARE:
+    if rng.random() >= RANDOM_SHARE / ctx.config.evolution.propose_every:
         child = better_formats(state, ctx, parent, member)
         if child is not None and not was_rejected(state, parent, child):
             return "format_by_evidence", child
@@ -155,6 +160,7 @@ def propose(
             child = crossover(parent, state.harnesses[other.harness], ctx.h0, rng)
             if changed_families(parent, child, ctx.sources) and not was_rejected(state, parent, child):
                 return "crossover", child
+        return None
     for name in rng.permutation(list(SERVING_MUTATIONS)):
         for _ in range(MUTATION_TRIES):
             child = SERVING_MUTATIONS[str(name)](parent, ctx.space, rng)

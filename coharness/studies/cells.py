@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import coharness
@@ -183,6 +184,8 @@ def start(here: CellFolder) -> "subprocess.Popen[bytes]":
     package_root = str(Path(coharness.__file__).resolve().parents[1])
     paths = [str(here.place.root), package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
     with here.log_path.open("ab") as log:
+        log.write(f"started {datetime.now(UTC).isoformat(timespec='seconds')}\n".encode())
+        log.flush()
         # A session of its own: Ctrl-C in the terminal reaches the runner alone, which then ends its cells in order.
         return subprocess.Popen(
             [sys.executable, "-m", "coharness", "study", "cell", str(here.path)],

@@ -31,7 +31,7 @@ class SimulatedFleet:
     """Answers one command a poll, in order; may fail items and jobs at a given rate."""
 
     def __init__(
-        self, *, seed: int = 0, failure_rate: float = 0.0, lag: int = 0, skills: dict[str, Skill] | None = None
+        self, *, seed: int = 0, failure_rate: float = 0.0, lag: int = 0, before: "SimulatedFleet | None" = None
     ) -> None:
         """Start with the base's skill.
 
@@ -39,15 +39,15 @@ class SimulatedFleet:
             seed: of failures.
             failure_rate: chance that an item fails, and that a job does.
             lag: commands that are held back before they are answered, to shuffle the order of events.
-            skills: digest -> skill, to go on from an earlier fleet.
+            before: the fleet of the run's earlier epoch, whose published weights and stored episodes this one has too.
         """
         self._rng = np.random.default_rng(seed)
         self._failure_rate = failure_rate
         self._lag = lag
         self._queue: deque[ev.Command] = deque()
         self._cancelled: set[int] = set()
-        self.skills: dict[str, Skill] = skills if skills is not None else {SIMULATED_BASE.digest: {}}
-        self.items: dict[int, WorkItem] = {}
+        self.skills: dict[str, Skill] = before.skills if before else {SIMULATED_BASE.digest: {}}
+        self.items: dict[int, WorkItem] = before.items if before else {}
         self.num_runs: dict[int, int] = {}
         "Item -> how often it was run."
         self.retired: set[str] = set()

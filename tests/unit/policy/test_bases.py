@@ -54,7 +54,9 @@ def test_resolving_loads_neither_torch_nor_transformers(whole: Path) -> None:
         "import sys; from coharness.policy.bases import resolve_base; resolve_base(sys.argv[1]);"
         "print([m for m in ('torch', 'transformers', 'tokenizers') if m in sys.modules])"
     )
-    run = subprocess.run([sys.executable, "-c", program, str(whole)], capture_output=True, text=True, timeout=60, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", program, str(whole)], capture_output=True, text=True, timeout=60, check=True
+    )
     assert run.stdout.strip() == "[]"
 
 

@@ -311,9 +311,9 @@ def test_the_canary_is_the_teacher_forced_logprob_and_keeps_the_mode(base: Loade
 
 
 def test_the_recipe_is_a_function_of_rows_and_seed_and_learns() -> None:
-    rows = [[(f"rev {w}=", w[::-1]) for w in ("ab", "ba", "aa", "bb")]] * 20
+    rows = [[(f"rev {w}=", w[::-1]) for w in ("ab", "ba", "aa", "bb")]] * 14
     losses: list[float] = []
-    a = train_tiny(iter(rows), num_steps=20, seed=3, progress=lambda _, loss: losses.append(loss))
+    a = train_tiny(iter(rows), num_steps=14, seed=3, progress=lambda _, loss: losses.append(loss))
     b = train_tiny(iter(rows[:2]), num_steps=2, seed=3)
     c = train_tiny(iter(rows[:2]), num_steps=2, seed=3)
     assert losses[-1] < losses[0] / 2

@@ -49,7 +49,9 @@ def test_without_a_wheel_the_failure_says_how_to_get_it(tmp_path: Path, monkeypa
 def test_the_repairs_put_digits_back_and_are_stable(tmp_path: Path) -> None:
     tokenizer = {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False}, "model": {"vocab": {"é": 0}}}
     (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"is_local": True, "local_files_only": True, "eos_token": "x"}))
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps({"is_local": True, "local_files_only": True, "eos_token": "x"})
+    )
     repair_tokenizer(tmp_path)
     once = [(tmp_path / name).read_bytes() for name in ("tokenizer.json", "tokenizer_config.json")]
     repair_tokenizer(tmp_path)

@@ -93,7 +93,7 @@ def test_padding_and_selection_do_not_change_log_probabilities(base: LoadedBase)
 @pytest.mark.parametrize("objective", ["sft", "sft+grpo"])
 def test_how_rows_are_cut_into_micro_batches_changes_nothing(base: LoadedBase, tmp_path: Path, objective: str) -> None:
     own = pa.concat_tables(
-        [toy_episodes(base.codec, range(10 * n, 10 * n + 10), group_size=4, word_length=2 + n) for n in range(5)]
+        [toy_episodes(base.codec, range(10 * n, 10 * n + 8), group_size=4, word_length=2 + 3 * n) for n in range(3)]
     )
     weights = []
     for row_tokens in (64, 4096):
@@ -249,12 +249,12 @@ def test_sft_lowers_the_loss_on_rows_it_has_not_seen(tmp_path: Path) -> None:
         return -float(all_logprobs(CausalModel(model), rows, 4096).sum() / rows.trained_lengths.sum())
 
     before = loss(base.model)
-    for step in range(1, 41):
+    for step in range(1, 31):
         own = toy_episodes(base.codec, range(1, 129, 2), seed=step, word_length=2)
         version = done(update(made, version, own, step=step, learning_rate=3e-3))
     base.model.load_state_dict(read_weights(tmp_path, version.weights), strict=False)
     assert before > 3.5
-    assert loss(base.model) < 1.6  # knowing the alphabet and the word's length alone gives 1.2
+    assert loss(base.model) < 2.0  # knowing the alphabet and the word length alone gives 1.2
 
 
 def test_grpo_raises_the_reward(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_grpo_raises_the_reward(tmp_path: Path) -> None:
     prompts = [codec.encode_prompt(f"copy {c}=") for c in "abcdef"]
     wanted = set(codec.encode_prompt("0123456789"))
     model, means = random_base(width=32).model, []
-    for step in range(1, 25):
+    for step in range(1, 17):
         rng = np.random.default_rng(step)
         episodes = []
         for group in range(12):
@@ -284,7 +284,7 @@ def test_grpo_raises_the_reward(tmp_path: Path) -> None:
                     )
                 )  # fmt: skip
         means.append(sum(e.score.value for e in episodes) / len(episodes))
-        result = update(made, version, episodes_to_table(episodes), step=step, learning_rate=2e-3)
+        result = update(made, version, episodes_to_table(episodes), step=step, learning_rate=4e-3)
         version = done(result)
         if result.num_rows and step == 1:
             assert result.metrics["mismatch_kl/mean"] == pytest.approx(0, abs=1e-9)
