@@ -10,6 +10,7 @@ import hashlib
 import importlib.util
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager
 from dataclasses import dataclass
@@ -167,6 +168,8 @@ def _open(num_cpus: int, threads_per_worker: int, root: Path) -> Session:
     address = os.environ.get("RAY_ADDRESS")
     if not address:
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+        if "ray" in sys.modules:
+            _log.warning("ray was imported before the session began: its ports will be reachable from other machines")
     import ray
 
     if ray.is_initialized():

@@ -58,7 +58,6 @@ def _in_this_process(run_dir: Path, resume: bool, on_status: OnStatus, should_st
 def machine_findings(*, with_ray: bool) -> "list[Finding]":
     """What the doctor finds on this machine; with `with_ray` a local Ray is started and ended, too."""
     from clusters.doctor import run_doctor
-
     from coharness import __file__ as package
 
     return run_doctor(Path(package).resolve().parents[1], with_ray=with_ray)

@@ -22,11 +22,19 @@ def run(config_path: Path, overrides: Sequence[str], *, as_json: bool, progress:
     config = load_config(config_path, overrides)
 
     from coharness.cli.session import drive
-    from coharness.loop.preflight import preflight
+    from coharness.loop.preflight import PreflightReport, preflight
     from coharness.loop.run_dir import RunDir
 
     checked = preflight(config)
     checked.raise_if_failed()
+    if config.evaluation.probe_tasks:
+        from coharness.loop.probe import probe_families
+
+        typer.echo(f"probing the base on {config.evaluation.probe_tasks} tasks of each family", err=True)
+        probed = PreflightReport(findings=probe_families(config))
+        for finding in probed.findings:
+            typer.echo(f"{finding.level}: {finding.what}: {finding.message}", err=True)
+        probed.raise_if_failed()
     for finding in checked.findings:
         if finding.level != "info":
             typer.echo(f"{finding.level}: {finding.what}: {finding.message}", err=True)

@@ -192,6 +192,8 @@ class EvaluationSection(Section):
     "Tasks of one reading."
     sealed_per_cell: int = Field(default=25, ge=1)
     "Sealed tasks for each (family, level) in the final report."
+    probe_tasks: int = Field(default=0, ge=0)
+    "Tasks of each family that the base must solve at least one of before the run starts; 0 asks nothing."
     best_of_k: int = Field(default=64, ge=0)
     "Cap on k of the majority-vote control; 0 leaves it out."
 

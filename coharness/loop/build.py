@@ -5,7 +5,6 @@ Heavy imports (torch, transformers) happen inside the functions that need them, 
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from coharness.loop.engine import Engine
 from coharness.loop.journal import JournalWriter, read_frames
 from coharness.loop.replay_store import ArrowReplayStore
 from coharness.loop.run_dir import RunDir
+from coharness.policy.threads import set_threads
 from coharness.records import events as ev
 from coharness.records.policy import WeightsRef
 from coharness.records.protocols import Fleet, Generator, ReplayStore, WeightStore
@@ -28,29 +28,18 @@ if TYPE_CHECKING:
     from coharness.loop.jobs import JobRunner
     from coharness.loop.worker import EpisodeWorker
 
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-
 
 def run_sources(config: RunConfig) -> TaskSources:
     """The task sources of a config; its paths are absolute since it was loaded."""
     return build_sources(config.tasks, Path.cwd())
 
 
-def _single_thread(num_threads: int) -> None:
-    """Oversubscribed threads make small models 10 to 50 times slower; every process says how many it uses."""
-    for variable in THREAD_VARIABLES:
-        os.environ[variable] = str(num_threads)
-    import torch
-
-    torch.set_num_threads(num_threads)
-
-
 def build_generator(config: RunConfig, run_dir: Path) -> tuple[Generator, int]:
     """The generation engine, and the longest context it may be asked for."""
-    _single_thread(config.fleet.threads_per_worker)
     from coharness.policy.bases import load_base, resolve_base
     from coharness.policy.generation.transformers_engine import TransformersGenerator
 
+    set_threads(config.fleet.threads_per_worker)
     base = load_base(resolve_base(config.policy.base), config.policy.dtype)
     generator = TransformersGenerator(
         base,
@@ -74,12 +63,11 @@ def build_rollout_worker(config: RunConfig, run_dir: Path, worker_name: str) -> 
 def build_job_runner(config: RunConfig, run_dir: Path, replay: ReplayStore) -> "JobRunner":
     """A trainer for this process."""
     from coharness.loop.jobs import JobRunner
-
-    _single_thread(config.fleet.threads_per_worker)
     from coharness.policy.bases import load_base, resolve_base
     from coharness.policy.training.torch_trainer import TorchTrainer
     from coharness.policy.weights import DiskWeightStore
 
+    set_threads(config.fleet.threads_per_worker)
     base = load_base(resolve_base(config.policy.base), config.policy.dtype)
     backend = TorchTrainer(base, DiskWeightStore(run_dir), run_dir, config.training, config.policy)
     return JobRunner(run_dir, config.policy, backend, replay)
@@ -109,9 +97,9 @@ def code_digest() -> str:
 
 def base_reference(config: RunConfig) -> WeightsRef:
     """The untouched base, where every member starts."""
-    _single_thread(config.fleet.threads_per_worker)
     from coharness.policy.bases import base_weights_ref, load_base, resolve_base
 
+    set_threads(config.fleet.threads_per_worker)
     return base_weights_ref(load_base(resolve_base(config.policy.base), config.policy.dtype))
 
 

@@ -1,8 +1,9 @@
 """Runs jobs of a trainer process: updates through the training backend, merges through `evolution.merging`."""
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from coharness.config.schema import PolicySection
 from coharness.records.errors import Boundary, BoundaryError, CoharnessError, boundary
@@ -11,10 +12,7 @@ from coharness.records.protocols import ReplayStore
 from coharness.records.training import JobResult, JobStatus, MergeJob, TrainJob
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pyarrow as pa
-    from torch import Tensor
 
 
 class TrainingBackend(Protocol):
@@ -24,11 +22,11 @@ class TrainingBackend(Protocol):
         """Run one update and publish the new version."""
         ...
 
-    def publish_merged(self, job: MergeJob, tensors: "Mapping[str, Tensor]") -> JobResult:
+    def publish_merged(self, job: MergeJob, tensors: Mapping[str, Any]) -> JobResult:
         """Check and publish merged weights as version 0 of the child."""
         ...
 
-    def base_tensors(self) -> "Mapping[str, Tensor]":
+    def base_tensors(self) -> Mapping[str, Any]:
         """The base's own tensors under the names that members publish (full weights only)."""
         ...
 
@@ -63,7 +61,7 @@ class JobRunner:
                 message=str(error)[:500],
             )
 
-    def _merged(self, job: MergeJob) -> "Mapping[str, Tensor]":
+    def _merged(self, job: MergeJob) -> Mapping[str, Any]:
         from coharness.evolution.merging import RULES
         from coharness.evolution.merging.lora import LoraSpec, merge_lora
         from coharness.policy.weights import read_weights

@@ -18,16 +18,12 @@ import signal
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from coharness.config.schema import RunConfig
-from coharness.loop.build import fold_run
-from coharness.loop.clock import SystemClock
-from coharness.loop.engine import Engine
-from coharness.loop.journal import JournalWriter
 from coharness.loop.replay_store import ArrowReplayStore
-from coharness.loop.run_dir import RunDir
 from coharness.records.episode import Episode, Score, StopReason, episodes_to_table
 from coharness.records.errors import Boundary
 from coharness.records.events import Resumed, Started
@@ -36,6 +32,9 @@ from coharness.records.policy import PolicyVersion, VersionRef, WeightsKind, Wei
 from coharness.records.protocols import Fleet, ReplayStore
 from coharness.records.training import JobResult, JobStatus, MergeJob, TrainJob
 from coharness.records.work import BatchResult, Outcome, OutcomeStatus, WorkBatch, WorkItem
+
+if TYPE_CHECKING:
+    from coharness.loop.engine import Engine
 
 BASE = WeightsRef(uri="", digest="scripted", kind=WeightsKind.BASE, num_bytes=0, has_optimizer=False, canary=0.0)
 JOB_SCRIPTS = ("raise", "die", "hang", "fail", "hold")
@@ -174,8 +173,15 @@ def open_weights(run_dir: Path) -> ScriptedWeights:
     return ScriptedWeights(run_dir)
 
 
-def build_engine(run_dir: Path, fleet: Fleet, epoch: int, resume: bool) -> Engine:
+def build_engine(run_dir: Path, fleet: Fleet, epoch: int, resume: bool) -> "Engine":
     """A factory for coordinators: the real core and engine on a base that is never loaded."""
+    # Imported here: the core takes seconds to load, and workers do without it.
+    from coharness.loop.build import fold_run
+    from coharness.loop.clock import SystemClock
+    from coharness.loop.engine import Engine
+    from coharness.loop.journal import JournalWriter
+    from coharness.loop.run_dir import RunDir
+
     run = RunDir.open(run_dir)
     config = run.load_config()
     journal = JournalWriter(run.journal_dir, epoch)

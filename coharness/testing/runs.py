@@ -21,7 +21,13 @@ def simulated_config(run_dir: Path, **sections: Any) -> RunConfig:
     defaults: dict[str, Any] = {
         "budget": {"rollouts": 4_000},
         "tasks": [{"type": "builtin", "max_level": 3}],
-        "evolution": {"assess_every": 12, "merge_every": 10, "propose_every": 6, "spawn_every": 20, "newborn_updates": 2},
+        "evolution": {
+            "assess_every": 12,
+            "merge_every": 10,
+            "propose_every": 6,
+            "spawn_every": 20,
+            "newborn_updates": 2,
+        },
         "training": {"groups_per_update": 32},
         "gate": {"max_pairs": 256, "null_pairs": 64},
         "evaluation": {"track_every": 1_000, "track_tasks": 18},
@@ -45,7 +51,9 @@ def simulated_engine(run: RunDir, fleet: SimulatedFleet, *, resume: bool = False
     else:
         evolution = Evolution(config, run_sources(config))
         data = json.loads(config.model_dump_json())
-        first = ev.Started(run_id=run.run_id, seed=config.seed, config=data, base=SIMULATED_BASE, code_digest="simulated")
+        first = ev.Started(
+            run_id=run.run_id, seed=config.seed, config=data, base=SIMULATED_BASE, code_digest="simulated"
+        )
     return Engine(evolution, fleet, journal, run, SystemClock(), epoch, first), evolution
 
 

@@ -93,7 +93,9 @@ class SimulatedFleet:
         known = 3.0 if item.format not in HELPFUL | USELESS else 0.0
         steep = 0.35 if item.format in HELPFUL else 0.9
         penalty = 1.0 if item.format in USELESS else 0.0
-        return 1 / (1 + math.exp(-(known + 1.2 * math.log1p(rows / 40) - 1.0 - penalty - steep * (item.task.level - 1))))
+        return 1 / (
+            1 + math.exp(-(known + 1.2 * math.log1p(rows / 40) - 1.0 - penalty - steep * (item.task.level - 1)))
+        )
 
     def _batch(self, batch: WorkBatch) -> BatchResult:
         outcomes = []
@@ -113,9 +115,9 @@ class SimulatedFleet:
                 raise AssertionError(f"item {item.id} needs {ref.uri}, which was retired")
             p = self.chance(ref.digest, item)
             greedy = item.temperature == 0
-            draws = np.random.default_rng(derive_seed(item.task.id, ref.digest if not greedy else "", item.seed)).random(
-                item.group_size
-            )
+            draws = np.random.default_rng(
+                derive_seed(item.task.id, ref.digest if not greedy else "", item.seed)
+            ).random(item.group_size)
             if greedy:
                 # One threshold a task, so that a better policy solves a superset: pairs agree as real ones do.
                 draws = np.full(item.group_size, np.random.default_rng(derive_seed(item.task.id)).random())
@@ -161,5 +163,11 @@ class SimulatedFleet:
         self.skills[weights.digest] = skill
         version = PolicyVersion(ref=ref, weights=weights, parents=parents, operator=operator)
         return JobResult(
-            job=job.id, status=JobStatus.DONE, version=version, num_rows=1, metrics={"loss/sft": 1.0}, wall_s=0.01, cpu_s=0.01
+            job=job.id,
+            status=JobStatus.DONE,
+            version=version,
+            num_rows=1,
+            metrics={"loss/sft": 1.0},
+            wall_s=0.01,
+            cpu_s=0.01,
         )

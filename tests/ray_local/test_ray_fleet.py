@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from actors.fleet import RayFleet
-from actors.options import Deadlines, Factories
+from actors.options import ActorSpec, Deadlines, Factories
 from actors.session import Session
+from actors.slots import WorkerDied
+from actors.workers import Starter
 from coharness.config.schema import FleetSection, RunConfig
-from coharness.records.errors import BoundaryError
 from coharness.testing.fleets import FLEET_CHECKS, PROCESS_FLEET_CHECKS, Check, FleetCase, collect, make_batch
 
 DOUBLES = Factories(
@@ -51,23 +52,12 @@ def test_a_batch_costs_the_fleet_little(case: FleetCase) -> None:
     assert per_batch_ms < 60
 
 
-def test_a_role_of_which_no_worker_starts_ends_the_run_with_the_cause(ray_session: Session, tmp_path: Path) -> None:
-    broken = Factories(
-        rollout="coharness.testing.fleet_doubles:build_broken_worker",
-        jobs=DOUBLES.jobs,
-        replay=DOUBLES.replay,
-        weights=DOUBLES.weights,
-    )
-    fleet = RayFleet(tmp_path, make_config(tmp_path, workers=1, trainers=1), 1, factories=broken)
-    try:
-        with pytest.raises(
-            BoundaryError, match=r"none of rollout-0 started in 2 attempts.*ValueError: this worker cannot be built"
-        ):
-            poll_until_it_raises(fleet)
-    finally:
-        fleet.close(20.0)
-
-
-def poll_until_it_raises(fleet: RayFleet) -> None:
-    for _ in range(200):
-        fleet.poll(0.5)
+def test_a_worker_that_cannot_be_built_dies_with_its_cause(ray_session: Session, tmp_path: Path) -> None:
+    factories = Factories(rollout="coharness.testing.fleet_doubles:build_broken_worker")
+    config = make_config(tmp_path).model_dump(mode="json")
+    spec = ActorSpec(name="", run_dir=str(tmp_path), config=config, epoch=1, factories=factories)
+    starter = Starter(spec=spec, num_cpus=1, record=tmp_path / "logs" / "actors.json")
+    worker = starter.rollout("rollout-0", replay=None)
+    with pytest.raises(WorkerDied, match="ValueError: this worker cannot be built"):
+        worker.result(worker.ready())
+    assert starter.end_all(20.0) == []

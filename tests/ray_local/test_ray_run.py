@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 
 from actors.api import StopRequest, drive
-from actors.options import NAMESPACE, ActorSpec, Deadlines, Factories, coordinator_name
+from actors.options import ActorSpec, Deadlines, Factories, coordinator_name
 from actors.session import Session
 from actors.slots import WorkerDied
-from actors.workers import Starter
+from actors.workers import Starter, end_left
 from coharness.config.schema import Budget, BuiltinTasks, FleetSection, RunConfig
 from coharness.loop.build import fold_run
 from coharness.loop.engine import StopKind
@@ -95,8 +94,7 @@ def test_a_run_whose_coordinator_is_killed_and_that_is_stopped_goes_on_to_its_en
     ]
     assert len(done) == len(set(done)) > 1_000
     assert set(done) <= set(read_episodes(run.replay_dir)["item"].to_pylist()), "every done item has its episodes"
-    with pytest.raises(ValueError, match="Failed to look up actor"):
-        ray.get_actor(coordinator_name(run.path), namespace=NAMESPACE)
+    assert not end_left(run.logs_dir / "actors.json", coordinator_name(run.path)), "nothing outlives its run"
 
 
 def pid_of_writer(run: RunDir) -> int:
@@ -112,6 +110,7 @@ def test_a_run_that_another_process_writes_is_refused_with_the_process(ray_sessi
         go(run, resume=False)
 
 
+@pytest.mark.timeout(120)
 def test_a_worker_that_hears_no_coordinator_ends_itself(ray_session: Session, tmp_path: Path) -> None:
     run = make_run(tmp_path, rollouts=100)
     spec = ActorSpec(
@@ -125,7 +124,6 @@ def test_a_worker_that_hears_no_coordinator_ends_itself(ray_session: Session, tm
     )
     worker = Starter(spec=spec, num_cpus=1, record=run.logs_dir / "actors.json").rollout("rollout-0", replay=None)
     ref = worker.run(make_batch(itertools.count(1), ["do:hang"]))
-    assert ray.wait([ref], timeout=60.0)[0], "the worker was still there after 60 s"
     with pytest.raises(WorkerDied):
         worker.result(ref)
     assert "leaves coharness/" in (run.logs_dir / "rollout-0.log").read_text()

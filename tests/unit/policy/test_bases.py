@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from coharness.policy.bases import BaseSpec, base_weights_ref, load_base, resolve_base, tiny_path
 from coharness.policy.canary import canary_logprob
 from coharness.policy.tiny import MAX_CONTEXT, build_tokenizer, new_model, save_base, tiny_config

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from coharness.policy.bases import load_base, resolve_base
 from coharness.policy.generation.decode import decode
 from coharness.policy.smollm2 import GGUF_SHA256, cached_path, fetch_smollm2, repair_tokenizer
