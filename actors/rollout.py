@@ -9,6 +9,7 @@ from typing import Any
 from actors.options import ActorSpec, log_to, resolve
 from actors.replay import RemoteReplayStore
 from actors.watchdog import Watchdog
+from coharness.records.codec import decode, encode
 from coharness.records.errors import Boundary, boundary
 from coharness.records.protocols import RolloutWorker
 from coharness.records.work import BatchResult, WorkBatch
@@ -27,17 +28,19 @@ class RolloutActor:
         """Answered once the worker is built."""
         self._watchdog.heard()
 
-    def run(self, batch: WorkBatch) -> BatchResult:
-        """Outcomes of all items of the batch.
+    def run(self, encoded: list[Any]) -> list[Any]:
+        """Outcomes of all items of a WorkBatch, as a BatchResult; both as `coharness.records.codec` writes them.
 
         Raises:
             BoundaryError: WORKER where the worker itself broke, REPLAY where the episodes could not be kept.
         """
         self._watchdog.heard()
+        batch: WorkBatch = decode(WorkBatch, encoded)
         with boundary(Boundary.WORKER):
             result, table = self._worker.run(batch)
         if table.num_rows:
             with boundary(Boundary.REPLAY):
                 self._replay.append(table)
         self._watchdog.heard()
-        return result
+        answer: list[Any] = encode(BatchResult, result)
+        return answer

@@ -7,8 +7,9 @@ and life, and is written to `logs/actors.json` so that a later epoch can end wha
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,15 @@ from actors.replay import ReplayActor, first_line
 from actors.rollout import RolloutActor
 from actors.slots import WorkerDied
 from actors.trainer import TrainerActor
+from coharness.records.codec import decode, encode
 from coharness.records.errors import Boundary, BoundaryError
+from coharness.records.work import BatchResult, WorkBatch
 
 _log = logging.getLogger(__name__)
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +34,10 @@ class RayWorker:
     """One life of a rollout or trainer actor; see `actors.slots.Worker`."""
 
     actor: Any
+    send: Callable[[Any], Any] = _same
+    "How work is written for the call."
+    receive: Callable[[Any], Any] = _same
+    "How a result is read from the answer."
 
     def ready(self) -> Any:
         """A reference that is done once the worker is built."""
@@ -34,14 +45,14 @@ class RayWorker:
 
     def run(self, work: Any) -> Any:
         """A reference that is done with the result of `work`."""
-        return self.actor.run.remote(work)
+        return self.actor.run.remote(self.send(work))
 
     def result(self, ref: Any) -> Any:
         """The value of a done reference."""
         import ray
 
         try:
-            return ray.get(ref)
+            answer = ray.get(ref)
         except ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, BoundaryError):
                 raise error.cause from None
@@ -51,6 +62,7 @@ class RayWorker:
         except ray.exceptions.RayError as error:
             # The answer itself was lost, with its node.
             raise BoundaryError(Boundary.WORKER, f"the answer was lost: {first_line(error)}") from None
+        return None if answer is None else self.receive(answer)
 
     def kill(self) -> None:
         """End the process at once."""
@@ -78,7 +90,9 @@ class Starter:
 
     def rollout(self, name: str, replay: Any) -> RayWorker:
         """One life of a rollout worker."""
-        return RayWorker(self._start(RolloutActor, name, {"num_cpus": self.num_cpus, "max_restarts": 0}, replay))
+        actor = self._start(RolloutActor, name, {"num_cpus": self.num_cpus, "max_restarts": 0}, replay)
+        # Pickling a batch of records takes ten times as long as the codec, in the one process that serves all workers.
+        return RayWorker(actor, send=partial(encode, WorkBatch), receive=partial(decode, BatchResult))
 
     def trainer(self, name: str, replay: Any) -> RayWorker:
         """One life of a trainer."""

@@ -114,6 +114,8 @@ def facts(snapshot: Snapshot) -> list[tuple[str, str]]:
 
 def plain_line(snapshot: Snapshot) -> str:
     """The snapshot as one line of text; what the run does not know yet is left out."""
+    if not snapshot.budget:
+        return snapshot.phase
     parts = [
         f"{clock_text(snapshot.elapsed_s)} {snapshot.phase}",
         f"{snapshot.rollouts:,}/{snapshot.budget:,} rollouts ({snapshot.share:.0%})",
@@ -189,7 +191,7 @@ class NoDisplay:
 
 
 class PlainDisplay(NoDisplay):
-    """One line every `every_s` seconds, at once when the phase changes, and a last one."""
+    """One line every `every_s` seconds, at once when the phase changes, and a last one; never the same line twice in a row."""
 
     def __init__(self, stream: TextIO, every_s: float = EVERY_S, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(stream)
@@ -197,6 +199,7 @@ class PlainDisplay(NoDisplay):
         self._clock = clock
         self._due = -float("inf")
         self._phase = ""
+        self._line = ""
         self._pending: Snapshot | None = None
 
     def update(self, status: Mapping[str, Any]) -> None:
@@ -216,7 +219,10 @@ class PlainDisplay(NoDisplay):
         self._due = self._clock() + self._every_s
         self._phase = snapshot.phase
         self._pending = None
-        self.say(plain_line(snapshot))
+        line = plain_line(snapshot)
+        if line != self._line:
+            self._line = line
+            self.say(line)
 
 
 class RichDisplay:

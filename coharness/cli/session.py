@@ -79,6 +79,9 @@ def _carry_out(run_dir: "RunDir", run: Path, resume: bool, display: Display, swi
     if resume and status_from_journal(run)["phase"] == "done":
         # It lacks its report at most; a cluster would be started for nothing.
         return False
+    config = run_dir.load_config()
+    if config.fleet.type == "ray":
+        display.say("opening a Ray session and loading the base in each worker; this takes a while")
     said = 0
 
     def should_stop() -> Stop | None:
@@ -90,7 +93,7 @@ def _carry_out(run_dir: "RunDir", run: Path, resume: bool, display: Display, swi
             said = wanted
         return stop
 
-    kind = carry_out(run, run_dir.load_config(), resume=resume, on_status=display.update, should_stop=should_stop)
+    kind = carry_out(run, config, resume=resume, on_status=display.update, should_stop=should_stop)
     return kind is StopKind.INTERRUPTED
 
 

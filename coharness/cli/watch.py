@@ -14,7 +14,7 @@ TICK_S = 0.1
 
 
 def watch(run: Path, *, progress: Progress) -> ExitCode:
-    """Show a run until it is done or the watcher leaves with Ctrl-C; the run does not notice either."""
+    """Show a run until it is done or stopped, or the watcher leaves with Ctrl-C; the run does not notice."""
     from coharness.loop.run_dir import RunDir
     from coharness.loop.status import status_from_journal
 
@@ -26,7 +26,8 @@ def watch(run: Path, *, progress: Progress) -> ExitCode:
                 began = time.monotonic()
                 status = status_from_journal(run)
                 display.update(status)
-                if status["phase"] == "done":
+                stopped = status["phase"] == "stopping" and not any(status["in_flight"].values())
+                if status["phase"] == "done" or stopped:
                     break
                 now = time.monotonic()
                 until = now + max(LEAST_WAIT_S, 10 * (now - began))

@@ -159,7 +159,7 @@ class TrainingSection(Section):
     groups_per_update: int = Field(default=64, ge=1)
     max_staleness: int = Field(default=2, ge=0)
     "Updates that a group may be behind when it is trained on; bounded by admission, before work starts."
-    borrow: float = Field(default=1.0, ge=0)
+    borrow: float = Field(default=2.0, ge=0)
     "Groups of other members a supervised update adds, as a share of its own."
     keep_solved: float = Field(default=0.3, ge=0, le=1)
     "Share of solved tasks whose reference supervision keeps; failed ones are always kept."
@@ -228,7 +228,7 @@ class EvolutionSection(Section):
     "Updates a clone or merge is safe from being replaced."
     clone_cap: float = Field(default=0.67, gt=0, le=1)
     "Largest share of the population that may descend from one member by clones still young."
-    merge_every: int = Field(default=16, ge=0)
+    merge_every: int = Field(default=60, ge=0)
     "Updates of the population between two merge proposals; 0 never merges."
     merge_rule: Literal["linear", "task_arithmetic"] = "task_arithmetic"
     race_pairs: int = Field(default=192, ge=32)
@@ -237,7 +237,7 @@ class EvolutionSection(Section):
     propose_every: int = Field(default=10, ge=1)
     "Updates of the population between two harness proposals (in a schedule without updates: as many groups)."
     assess_every: int = Field(default=40, ge=1)
-    "Updates of the population between two assessments: all members on shared tasks, greedy. An exploit, a challenge of the champion and a merge each follow one."
+    "Updates of the population between two assessments: all members on shared tasks, greedy. Exploits and challenges follow."
     spawn_every: int = Field(default=40, ge=0)
     "Updates of the population between two turnovers of the weakest harness; 0 never."
     uniform_pairing: float = Field(default=0.2, ge=0, le=1)

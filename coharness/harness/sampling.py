@@ -1,10 +1,11 @@
-"""Drawing what a training group is about: family, level and answer format, by learnability.
+"""Drawing what a training group is about: family, level and answer format, by what it can teach.
 
-A group teaches most where its outcome is open: its weight is the probability, under the Beta posterior, that its episodes do
-not all end alike (for G = 1, the expected variance p(1-p); Florensa et al. 2018, and the informative-group argument of GRPO).
-A level is open once the level below is mastered half of the time; closed levels keep a small weight, so that nothing is ever
-ruled out by a bad start. The serving format is practised most; a share of groups tries another one, chosen by Thompson
-sampling (Thompson 1933) over what the formats have shown so far, so that the evidence can name a better format.
+That depends on the objective. A policy gradient learns from groups whose episodes do not all end alike (Florensa et al. 2018):
+the weight of a cell is the posterior probability of that. Supervision learns from the reference of a task that was failed,
+however hard it is: the weight is the posterior probability of a failure. Either way a level must be open: it is once the level
+below is solved half of the time; closed levels keep a small weight, so that nothing is ever ruled out by a bad start. The
+serving format is practised most; a share of groups tries another one, chosen by Thompson sampling (Thompson 1933) over what the
+formats have shown so far, so that the evidence can name a better format.
 """
 
 from collections.abc import Callable
@@ -14,10 +15,13 @@ import numpy as np
 
 from coharness.harness.space import GeneSpace
 from coharness.records.harness import Harness
-from coharness.stats.beta import BetaEvidence, expected_variance, informative_probability
+from coharness.stats.beta import BetaEvidence, informative_probability
 
 Read = Callable[[str, str, int], BetaEvidence]
 """(family, answer format, level) -> what is known of the member there."""
+
+Worth = Callable[[BetaEvidence], float]
+"""What a group is expected to teach, in [0, 1], from what is known of its cell."""
 
 OPEN_ABOVE = 0.5
 CLOSED_WEIGHT = 0.005
@@ -33,14 +37,21 @@ class Draw:
     format: str
 
 
+def worth_of(objective: str, group_size: int) -> Worth:
+    """How an objective values a group: by the chance of a failure (supervision), or that its episodes differ (gradients)."""
+    if objective == "grpo":
+        return lambda evidence: informative_probability(evidence, group_size)
+    return lambda evidence: 1.0 - evidence.mean
+
+
 class GroupSampler:
     """Draws groups for one member in one harness; the posteriors are read once, when it is built."""
 
-    def __init__(self, harness: Harness, space: GeneSpace, read: Read, group_size: int, explores: bool) -> None:
+    def __init__(self, harness: Harness, space: GeneSpace, read: Read, worth: Worth, explores: bool) -> None:
         self._harness = harness
         self._space = space
         self._read = read
-        self._group_size = group_size
+        self._worth = worth
         self._explore = harness.sampling.explore_formats if explores else 0.0
         self._weights: dict[tuple[str, str], np.ndarray] = {}
         genes = sorted(harness.tasks, key=lambda g: g.family)
@@ -83,12 +94,7 @@ class GroupSampler:
             is_open = True
             for level in range(gene.level_low, gene.level_high + 1):
                 evidence = self._read(family, fmt, level)
-                informative = (
-                    expected_variance(evidence)
-                    if self._group_size == 1
-                    else informative_probability(evidence, self._group_size)
-                )
-                weights.append(max(informative, FLOOR_WEIGHT) if is_open else CLOSED_WEIGHT)
+                weights.append(max(self._worth(evidence), FLOOR_WEIGHT) if is_open else CLOSED_WEIGHT)
                 is_open = is_open and evidence.mean > OPEN_ABOVE and evidence.effective_n >= 1
             self._weights[key] = np.array(weights)
         return self._weights[key]

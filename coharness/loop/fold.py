@@ -6,6 +6,7 @@ the decision was made.
 
 from dataclasses import replace
 
+from coharness.evolution.fitness import fitness
 from coharness.harness.compile import serving_signature
 from coharness.loop.context import Context
 from coharness.loop.pairs import is_tie, pair_cell
@@ -253,10 +254,11 @@ def _decide(state: State, verdict: Verdict) -> None:
             slot.harness = _add_harness(state, rebased)
             state.slot_of[slot.harness] = proposal.manifest["slot"]
         case ProposalKind.PAIR:
-            state.previous_champion = state.champion
+            state.previous_champion, state.previous_fitness = state.champion, state.champion_fitness
+            state.champion_fitness = (proposal.manifest["fitness"][0], proposal.manifest["fitness"][1])
             _crown(state, proposal.challenger, "promoted")
         case ProposalKind.ROLLBACK:
-            state.previous_champion = None
+            state.previous_champion, state.champion_fitness = None, state.previous_fitness
             _crown(state, proposal.challenger, "rolled back")
         case ProposalKind.MERGE:
             _adopt_merge(state, proposal.challenger.version, PolicyId(proposal.manifest["replaces"]))
@@ -335,6 +337,10 @@ def _ended(state: State, ctx: Context, item: WorkItem, outcome: Outcome) -> None
         state.fill_pending -= 1
         if state.fill_pending == 0:
             state.fill_done_at = state.ticks
+            if state.champion_fitness is None and state.champion is not None:
+                cells = ctx.cells(state.harnesses[state.champion.harness])
+                known = fitness(state.fitness, state.champion.version.policy, state.champion.version.step, cells)
+                state.champion_fitness = (known.mean, known.variance)
     elif item.purpose is Purpose.TRACK:
         state.track_pending -= 1
     elif item.purpose is Purpose.CHOOSE:

@@ -34,9 +34,9 @@ LEVELS_EVERY = 3
 """Ticks between two looks at the levels; moves of all families are made at once, as one genome."""
 RANDOM_POOL = 256
 """Most harnesses that the randomized control draws."""
-ADVANTAGE_PROBABILITY = 0.8
+ADVANTAGE_PROBABILITY = 0.9
 """An evidence-led edit changes the format of every family where another one is better with this posterior probability."""
-MIN_ADVANTAGE = 0.03
+MIN_ADVANTAGE = 0.05
 REJECTION_TICKS = 120
 """Ticks after which an edit that lost its test may be proposed again."""
 MUTATION_TRIES = 4

@@ -30,7 +30,7 @@ def due_assessment(state: State, ctx: Context, make: ItemMaker) -> ev.Lease | No
         practising = any(i.purpose is Purpose.TRAIN for i in state.running.values())
         if state.final_fill or practising or is_choosing(state, ctx) or any(m.job or m.waiting for m in state.members):
             return None
-    elif state.ticks < (state.fill_rounds + 1) * ctx.config.evolution.assess_every:
+    elif state.ticks < state.fill_rounds * ctx.config.evolution.assess_every:
         return None
     servings: dict[str, tuple[str, HarnessId, str]] = {}
     for slot in state.slots:
@@ -41,7 +41,8 @@ def due_assessment(state: State, ctx: Context, make: ItemMaker) -> ev.Lease | No
                 (family, slot.harness, serving_format(harness, ctx.sources, family)),
             )
     items: list[WorkItem] = []
-    for member in state.members:
+    # The first assessment is of the base alone, before anything has moved: the champion's own standing.
+    for member in state.members if state.fill_rounds else state.members[:1]:
         for family, harness_id, fmt in servings.values():
             for cell_family, level in ctx.space.mix:
                 if cell_family != family:

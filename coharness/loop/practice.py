@@ -12,7 +12,7 @@ import numpy as np
 
 from coharness.config.schema import Schedule
 from coharness.evolution.pairing import choose_slot
-from coharness.harness.sampling import GroupSampler
+from coharness.harness.sampling import GroupSampler, worth_of
 from coharness.loop.context import Context
 from coharness.loop.items import ItemMaker
 from coharness.loop.stage import evolves_harness, is_closing, trains_weights
@@ -113,7 +113,9 @@ def _sampler(state: State, ctx: Context, member: Member, harness: Harness) -> Gr
             signatures[key] = ctx.signature(harness, family, fmt)
         return state.practice.read(member.policy, (signatures[key], level), member.head.ref.step)
 
-    return GroupSampler(harness, ctx.space, read, ctx.config.training.group_size, evolves_harness(state, ctx))
+    training = ctx.config.training
+    worth = worth_of(training.objective, training.group_size)
+    return GroupSampler(harness, ctx.space, read, worth, evolves_harness(state, ctx))
 
 
 def due_training(state: State, ctx: Context, num_jobs: int) -> ev.Train | None:

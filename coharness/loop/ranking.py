@@ -34,6 +34,14 @@ class Ranking:
                     best = (fit.mean, Serving(member.head.ref, slot.harness))
         return best[1] if best else None
 
+    def standing(self, serving: Serving) -> tuple[float, float] | None:
+        """Mean and variance of a serving's fitness, None where its member is gone."""
+        member = self._state.member(serving.version.policy)
+        if member is None:
+            return None
+        fit = self.fitness(member, serving.harness)
+        return fit.mean, fit.variance
+
     def of_policy(self, policy: PolicyId) -> float:
         """Best assessed mean of a policy over the slots, -1 where it has none."""
         member = self._state.member(policy)

@@ -151,7 +151,10 @@ class State:
     "From greedy episodes on shared tasks: decides who is better."
 
     champion: Serving | None = None
+    champion_fitness: tuple[float, float] | None = None
+    "Mean and variance of the champion's fitness when it was crowned; for the start, at the first assessment."
     previous_champion: Serving | None = None
+    previous_fitness: tuple[float, float] | None = None
     champion_history: list[tuple[int, Serving, str]] = field(default_factory=list)
     tests: dict[ProposalId, OpenTest] = field(default_factory=dict)
     verdicts: list[Verdict] = field(default_factory=list)

@@ -1,14 +1,17 @@
 """The README's commands and its own-task example do what it says."""
 
 import json
+import os
 import re
 import shlex
 import subprocess
 import sys
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
 
+from coharness.cli import main
 from coharness.config.load import load_config
 from coharness.tasks.sources import build_sources
 from tests.arch.source import ROOT
@@ -30,25 +33,34 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from coharness.cli import main; main({list(words)!r})"
-    return subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=300, check=False
-    )
+def coharness(*words: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
 
 
 @pytest.fixture(scope="module")
 def finished(folder: Path) -> Path:
     """The example's second command, on the in-process fleet and a small budget."""
-    dry, real = (shlex.split(line)[1:] for line in block("console").strip().splitlines())
-    told = command(folder, *dry)
-    assert told.returncode == 0, told.stderr
-    assert "successor" in told.stdout
+    *_, real = block("console").strip().splitlines()
     small = ["fleet.type=local", "budget.rollouts=800", "evaluation.sealed_per_cell=2", "evaluation.track_tasks=8"]
     small += ["training.groups_per_update=32", "gate.max_pairs=64", "evaluation.best_of_k=2"]
-    done = command(folder, *real, *small, "--progress", "plain")
-    assert done.returncode == 0, done.stdout + done.stderr
+    with chdir(folder):
+        assert coharness(*shlex.split(real)[1:], *small, "--progress", "plain") == 0
     return folder / "runs" / "successor"
+
+
+def test_the_first_command_tells_what_would_run_and_touches_nothing(folder: Path) -> None:
+    told, *_ = block("console").strip().splitlines()
+    before = sorted(folder.rglob("*"))
+    done = subprocess.run(
+        [sys.executable, "-m", "coharness", *shlex.split(told)[1:]],
+        cwd=folder, capture_output=True, text=True, timeout=300, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "successor" in done.stdout
+    assert [path for path in sorted(folder.rglob("*")) if "__pycache__" not in str(path)] == before
 
 
 def test_the_example_is_about_twenty_lines() -> None:
@@ -69,32 +81,36 @@ def test_the_example_runs_to_its_report(finished: Path) -> None:
     assert json.loads((finished / "sealed.json").read_text(encoding="utf-8"))["schema"] == 1
 
 
-def test_the_verbs_that_read_a_run_work_on_it(finished: Path) -> None:
-    status = command(finished.parent, "status", finished.name, "--json")
-    assert json.loads(status.stdout)["rollouts"] >= 800
-    for words in (["show"], ["show", "member"], ["show", "harness"], ["show", "member", "p0"], ["show", "episode"]):
-        done = command(finished.parent, words[0], finished.name, *words[1:])
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.strip()
+def test_the_verbs_that_read_a_run_work_on_it(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert coharness("status", str(finished), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["phase"] == "done"
+    for words in ([], ["member"], ["harness"], ["proposal"], ["member", "p0"], ["episode"]):
+        assert coharness("show", str(finished), *words) == 0
+        assert capsys.readouterr().out.strip()
+
+
+def test_an_episode_is_shown_as_text(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert coharness("show", str(finished), "episode", "--json") == 0
+    item = json.loads(capsys.readouterr().out)[-1]["item"]
+    assert coharness("show", str(finished), "episode", str(item)) == 0
+    assert "prompt: next " in capsys.readouterr().out
 
 
 def test_the_run_replays(finished: Path) -> None:
-    done = command(finished.parent, "replay", finished.name)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert coharness("replay", str(finished)) == 0
 
 
 def test_the_champion_can_be_exported_once(finished: Path) -> None:
-    done = command(finished.parent, "export", finished.name, "exported")
-    assert done.returncode == 0, done.stdout + done.stderr
-    names = {path.name for path in (finished.parent / "exported").iterdir()}
-    assert {"config.json", "tokenizer.json", "harness.yaml"} <= names
-    assert command(finished.parent, "export", finished.name, "exported").returncode == 2
+    exported = finished.parent / "exported"
+    assert coharness("export", str(finished), str(exported)) == 0
+    assert {"config.json", "tokenizer.json", "harness.yaml"} <= {path.name for path in exported.iterdir()}
+    assert coharness("export", str(finished), str(exported)) == 2
 
 
-def test_a_run_folder_is_never_overwritten(finished: Path) -> None:
-    done = command(finished.parents[1], "run", "my_run.yaml", "fleet.type=local")
-    assert done.returncode == 2
-    assert "successor" in done.stderr
+def test_a_run_folder_is_never_overwritten(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with chdir(finished.parents[1]):
+        assert coharness("run", "my_run.yaml", "fleet.type=local") == 2
+    assert "coharness resume" in capsys.readouterr().err
 
 
 def test_the_tree_names_folders_that_are_there() -> None:

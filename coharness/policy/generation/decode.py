@@ -18,8 +18,8 @@ from typing import Any, Final
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import DynamicCache
 
-from coharness.policy.generation.cache import new_cache
 from coharness.policy.noise import gumbel_noise
 from coharness.records.episode import StopReason
 from coharness.records.errors import WeightsError
@@ -37,8 +37,8 @@ class _Batch:
     "Index of the row in the caller's requests [B]."
     mask: Tensor | None
     "1 on tokens, 0 on padding, over prompt and all possible answer tokens [B, W + T]; None where nothing is padded."
-    position: Tensor
-    "Position of the token that is fed next [B]."
+    length: Tensor
+    "Tokens of the prompt [B]."
     temperature: Tensor
     "1 for a greedy row [B]."
     sampled: Tensor
@@ -54,7 +54,7 @@ class _Batch:
     def keep(self, index: Tensor) -> None:
         """Keep only the rows at `index`."""
         chosen = index.numpy()
-        self.row, self.position, self.temperature = self.row[index], self.position[index], self.temperature[index]
+        self.row, self.length, self.temperature = self.row[index], self.length[index], self.temperature[index]
         self.sampled, self.budget, self.ended = self.sampled[index], self.budget[index], self.ended[index]
         self.mask = None if self.mask is None else self.mask[index]
         self.seed, self.stream = self.seed[chosen], self.stream[chosen]
@@ -90,7 +90,7 @@ def decode(model: Any, requests: Sequence[GenerationRequest], *, eos_id: int, ma
     logprobs = torch.zeros((len(requests), longest), dtype=torch.float32)  # [N, T]
     lengths = torch.zeros(len(requests), dtype=torch.long)  # [N]
     if rows:
-        _run(model, requests, rows, budgets, eos_id, written, logprobs, lengths)
+        _run(model, requests, rows, budgets, eos_id, max_context, written, logprobs, lengths)
     return [
         _generation(ids[:n], lps[:n], eos_id)
         for ids, lps, n in zip(written.tolist(), logprobs.tolist(), lengths.tolist(), strict=True)
@@ -103,24 +103,17 @@ def _run(
     rows: list[int],
     budgets: list[int],
     eos_id: int,
+    max_context: int,
     written: Tensor,
     logprobs: Tensor,
     lengths: Tensor,
 ) -> None:
-    ids, batch = _prepare([requests[i] for i in rows], rows, [budgets[i] for i in rows])
-    width = ids.shape[1]
-    cache = new_cache(model.config)
-    position_ids = _prompt_positions(batch.mask, width, len(rows))
+    chosen = [requests[i] for i in rows]
+    batch = _prepare(chosen, rows, [budgets[i] for i in rows])
+    cache = DynamicCache(config=model.config)
+    logits, width = _prefill(model, chosen, batch, cache)
     for t in range(written.shape[1]):
-        output = model(
-            input_ids=ids,
-            attention_mask=None if batch.mask is None else batch.mask[:, : width + t],
-            position_ids=position_ids,
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        token, logprob = _choose(output.logits[:, -1], batch, t)
+        token, logprob = _choose(logits, batch, t)
         written[batch.row, t] = token
         logprobs[batch.row, t] = logprob
         ending = (token == eos_id) | (batch.budget == t + 1)
@@ -129,31 +122,32 @@ def _run(
         num_ended = int(batch.ended.sum())
         if num_ended == len(token):
             return
-        ids, position_ids = token[:, None], batch.position[:, None]
-        batch.position = batch.position + 1
         if num_ended >= _COMPACT_SHARE * len(token):
             index = (~batch.ended).nonzero().flatten()
             batch.keep(index)
             cache.batch_select_indices(index)
-            ids, position_ids = ids[index], position_ids[index]
+            token = token[index]
+        output = model(
+            input_ids=token[:, None],
+            attention_mask=None if batch.mask is None else batch.mask[:, : width + t + 1],
+            # A row that ended may still be carried along; a learned position beyond the context would not exist.
+            position_ids=(batch.length[:, None] + t).clamp_(max=max_context - 1),
+            past_key_values=cache,
+            use_cache=True,
+        )
+        logits = output.logits[:, -1]  # [B, V]
 
 
-def _prepare(requests: Sequence[GenerationRequest], rows: list[int], budgets: list[int]) -> tuple[Tensor, _Batch]:
-    """Left-padded prompt ids [B, W] and the batch's state."""
-    lengths = [len(r.prompt_ids) for r in requests]
-    width = max(lengths)
-    # Padding repeats the row's own first token: any id will do, since it is masked out.
-    ids = torch.tensor(
-        [[r.prompt_ids[0]] * (width - n) + list(r.prompt_ids) for r, n in zip(requests, lengths, strict=True)]
-    )
-    mask = None
-    if min(lengths) < width:
-        mask = (torch.arange(width + max(budgets)) >= width - torch.tensor(lengths)[:, None]).long()
+def _prepare(requests: Sequence[GenerationRequest], rows: list[int], budgets: list[int]) -> _Batch:
+    """The state of a batch of these requests."""
+    length = torch.tensor([len(r.prompt_ids) for r in requests])
+    width = int(length.max())
+    columns = torch.arange(width + max(budgets))
     temperature = torch.tensor([r.temperature for r in requests], dtype=torch.float32)
-    batch = _Batch(
+    return _Batch(
         row=torch.tensor(rows),
-        mask=mask,
-        position=torch.tensor(lengths),
+        mask=(columns >= width - length[:, None]).long() if int(length.min()) < width else None,
+        length=length,
         temperature=torch.where(temperature > 0, temperature, 1.0),
         sampled=temperature > 0,
         budget=torch.tensor(budgets),
@@ -161,14 +155,34 @@ def _prepare(requests: Sequence[GenerationRequest], rows: list[int], budgets: li
         seed=np.array([r.seed for r in requests], dtype=np.uint64),
         stream=np.array([r.position for r in requests], dtype=np.uint64),
     )
-    return ids, batch
 
 
-def _prompt_positions(mask: Tensor | None, width: int, num_rows: int) -> Tensor:
-    """Position of each prompt token in its own row [B, W]; 0 on padding."""
-    if mask is None:
-        return torch.arange(width).expand(num_rows, width)
-    return (mask[:, :width].cumsum(-1) - 1).clamp_(min=0)
+def _prefill(model: Any, requests: Sequence[GenerationRequest], batch: _Batch, cache: Any) -> tuple[Tensor, int]:
+    """Read the prompts into the cache; returns the logits after them [B, V] and the width of the padded prompts.
+
+    A prompt that several requests share (the samples of one group) is read once.
+    """
+    prompts = list(dict.fromkeys(r.prompt_ids for r in requests))
+    place = {prompt: i for i, prompt in enumerate(prompts)}
+    copies = torch.tensor([place[r.prompt_ids] for r in requests])  # [B] -> distinct prompt
+    width = max(map(len, prompts))
+    # Padding repeats the prompt's own first token: any id will do, since it is masked out.
+    ids = torch.tensor([[p[0]] * (width - len(p)) + list(p) for p in prompts])  # [P, W]
+    length = torch.tensor([len(p) for p in prompts])
+    columns = torch.arange(width)
+    output = model(
+        input_ids=ids,
+        attention_mask=None if batch.mask is None else (columns >= width - length[:, None]).long(),
+        position_ids=(columns - (width - length[:, None])).clamp_(min=0),
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=1,
+    )
+    logits = output.logits[:, -1]  # [P, V]
+    if len(prompts) < len(requests):
+        cache.batch_select_indices(copies)
+        logits = logits[copies]
+    return logits, width
 
 
 def _choose(logits: Tensor, batch: _Batch, t: int) -> tuple[Tensor, Tensor]:

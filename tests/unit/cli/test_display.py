@@ -102,9 +102,19 @@ def test_a_line_says_everything_worth_a_look() -> None:
 
 
 def test_what_a_run_does_not_know_yet_is_left_out_of_the_line() -> None:
-    line = plain_line(Snapshot.of({"phase": "starting", "track": None, "in_flight": {}}))
+    line = plain_line(Snapshot.of({"phase": "running", "budget": 10, "track": None, "in_flight": {}}))
     assert "J on TRACK" not in line
     assert "in flight nothing" in line
+
+
+def test_a_run_that_is_not_there_yet_says_so_once() -> None:
+    stream, clock = io.StringIO(), Clock()
+    display = PlainDisplay(stream, clock=clock)
+    for second in range(30):
+        clock.now = float(second)
+        display.update({"phase": "starting"})
+    display.close()
+    assert lines_of(stream) == ["starting"]
 
 
 def test_a_line_stays_one_line_whatever_the_event_says() -> None:

@@ -1,20 +1,16 @@
-"""`run` and `resume` as processes, on the in-process fleet and a base with random weights: ends, signals, exit codes."""
+"""`run` and `resume`, on the in-process fleet and a base with random weights: ends, signals, exit codes."""
 
+import io
 import json
 import os
-import select
 import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.arch.source import ROOT
+from coharness.cli import main
 
-COMMAND = [sys.executable, "-m", "coharness"]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 CONFIG = """
 run_dir: runs/first
 fleet: {type: local, batch_items: 16}
@@ -26,6 +22,23 @@ training: {groups_per_update: 32}
 evaluation: {sealed_per_cell: 2, track_tasks: 4, best_of_k: 2, tokens_per_task: 16}
 gate: {max_pairs: 32, null_tests: 1, null_pairs: 32, look_every: 16}
 """
+ENDLESS = ["budget.rollouts=1000000", "--progress", "plain"]
+
+
+class Terminal(io.StringIO):
+    """Standard output that answers what it is shown: each awaited text, once and in order, sends a signal to this process."""
+
+    def __init__(self, awaited: list[str], number: signal.Signals) -> None:
+        super().__init__()
+        self._awaited = list(awaited)
+        self._number = number
+
+    def write(self, text: str) -> int:
+        written = super().write(text)
+        if self._awaited and self._awaited[0] in text:
+            self._awaited.pop(0)
+            os.kill(os.getpid(), self._number)
+        return written
 
 
 @pytest.fixture(scope="module")
@@ -38,97 +51,96 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def coharness(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *words], cwd=project, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False
-    )
+@pytest.fixture(autouse=True)
+def _in_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project)
 
 
-def signalled(project: Path, words: list[str], at: str, number: signal.Signals, times: int = 1) -> tuple[int, str]:
-    """Exit code and standard output of a command that gets a signal when its output holds `at`.
-
-    A further signal is sent when the answer to the one before was read, so that none is lost.
-    """
-    with subprocess.Popen(
-        [*COMMAND, *words], cwd=project, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    ) as process:
-        assert process.stdout is not None
-        text, sent, deadline = "", 0, time.monotonic() + 240
-        awaited = [at, "what is in flight will finish"][:times]
-        while select.select([process.stdout], [], [], max(deadline - time.monotonic(), 0))[0]:
-            chunk = os.read(process.stdout.fileno(), 65536)
-            if not chunk:
-                return process.wait(timeout=60), text
-            text += chunk.decode()
-            if sent < len(awaited) and awaited[sent] in text:
-                process.send_signal(number)
-                sent += 1
-        process.kill()
-        raise AssertionError(f"no end within the deadline; it said:\n{text}")
+def coharness(*words: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
 
 
-def test_a_run_ends_with_its_report_and_code_0(project: Path) -> None:
-    done = coharness(project, "run", "config.yaml", "--json")
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+def stopped(words: list[str], times: int, number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
+    """Exit code and output of a command that gets a signal at its first progress, and another when it answers that one."""
+    terminal = Terminal(["rollouts (", "what is in flight will finish"][:times], number)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", terminal)
+        code = coharness(*words)
+    return code, terminal.getvalue()
+
+
+def test_a_run_ends_with_its_report_and_code_0(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert coharness("run", "config.yaml", "--json") == 0
+    out, err = capsys.readouterr()
+    told = json.loads(out)
     assert told["ended"] == "done"
     assert told["status"]["phase"] == "done"
-    assert (project / told["report"]).is_file()
-    assert (project / told["sealed"]).is_file()
-    assert "rollouts" in done.stderr
-    assert (project / "runs/first/metrics.jsonl").is_file()
-
-
-def test_minutes_that_are_spent_before_the_rollouts_are_code_3(project: Path) -> None:
-    done = coharness(
-        project, "run", "config.yaml", "run_dir=runs/short", "budget.rollouts=100000", "budget.minutes=0.03"
-    )
-    assert done.returncode == 3, done.stdout + done.stderr
-    assert "raise budget.minutes" in done.stdout
-
-
-@pytest.mark.parametrize(("times", "number"), [(1, signal.SIGINT), (1, signal.SIGTERM), (2, signal.SIGINT)])
-def test_a_run_that_is_stopped_says_how_to_resume_and_can_be(project: Path, times: int, number: signal.Signals) -> None:
-    run = f"runs/stopped-{number.name}-{times}"
-    words = ["run", "config.yaml", f"run_dir={run}", "budget.rollouts=100000", "--progress", "plain"]
-    code, text = signalled(project, words, at="rollouts", number=number, times=times)
-    assert code == 130, text
-    assert f"coharness resume {run}" in text
-    assert ("stopping at once" in text) == (times == 2)
-    assert not (project / run / "sealed.json").exists()
-    assert coharness(project, "replay", run).returncode == 0
-
-    again, text = signalled(project, ["resume", run, "--progress", "plain"], at="rollouts", number=signal.SIGINT)
-    assert again == 130, text
-    status = json.loads(coharness(project, "status", run, "--json").stdout)
-    assert status["epoch"] == 2
+    assert "rollouts" in err
+    for name in (told["report"], told["sealed"], "runs/first/metrics.jsonl"):
+        assert (project / name).is_file()
 
 
 def test_resuming_a_run_that_is_done_only_completes_its_report(project: Path) -> None:
-    config = ["run_dir=runs/done", "fleet.type=local"]
-    assert coharness(project, "run", "config.yaml", *config).returncode == 0
-    run = project / "runs/done"
+    run = project / "runs/first"
     journal = {path.name: path.stat().st_size for path in (run / "journal").iterdir()}
     (run / "report.html").unlink()
-    (run / "sealed.json").unlink()
-    done = coharness(project, "resume", "runs/done")
-    assert done.returncode == 0, done.stderr
+    assert coharness("resume", "runs/first") == 0
     assert (run / "report.html").is_file()
-    assert (run / "sealed.json").is_file()
     assert {path.name: path.stat().st_size for path in (run / "journal").iterdir()} == journal
 
 
-def test_a_run_that_was_moved_is_still_readable(project: Path) -> None:
+def test_a_run_that_was_moved_is_still_readable(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     moved = project / "elsewhere" / "first"
     moved.parent.mkdir()
     (project / "runs/first").rename(moved)
-    for words in (["status"], ["report"], ["replay"], ["show"], ["show", "harness"], ["watch"]):
-        done = coharness(project, words[0], str(moved), *words[1:])
-        assert done.returncode == 0, done.stderr
+    for words in (["status"], ["report"], ["replay"], ["watch"], ["show"], ["show", "member"], ["show", "harness"]):
+        assert coharness(words[0], str(moved), *words[1:]) == 0
+        assert capsys.readouterr().out.strip()
 
 
-def test_a_missing_base_is_found_before_anything_is_made(project: Path) -> None:
-    done = coharness(project, "run", "config.yaml", "policy.base=./nothing", "run_dir=runs/never")
-    assert done.returncode == 4
-    assert "policy.base" in done.stderr
+def test_minutes_that_are_spent_before_the_rollouts_are_code_3(capsys: pytest.CaptureFixture[str]) -> None:
+    assert coharness("run", "config.yaml", "run_dir=runs/short", "budget.minutes=0.02", *ENDLESS) == 3
+    assert "raise budget.minutes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("times", "number"), [(1, signal.SIGINT), (1, signal.SIGTERM), (2, signal.SIGINT)])
+def test_a_run_that_is_stopped_says_how_to_resume(
+    times: int, number: signal.Signals, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = f"runs/stopped-{number.name}-{times}"
+    code, text = stopped(["run", "config.yaml", f"run_dir={run}", *ENDLESS], times, number, monkeypatch)
+    assert code == 130, text
+    assert f"coharness resume {run}" in text
+    assert ("stopping at once" in text) == (times == 2)
+    assert (project / run / "report.html").is_file()
+    assert not (project / run / "sealed.json").exists()
+    assert coharness("replay", run) == 0
+
+
+def test_a_stopped_run_goes_on_where_it_was(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def status() -> dict[str, object]:
+        coharness("status", run, "--json")
+        found = json.loads(capsys.readouterr().out.splitlines()[-1])
+        assert isinstance(found, dict)
+        return found
+
+    run = "runs/twice"
+    stopped(["run", "config.yaml", f"run_dir={run}", *ENDLESS], 1, signal.SIGINT, monkeypatch)
+    first = status()
+    code, text = stopped(["resume", run, "--progress", "plain"], 1, signal.SIGINT, monkeypatch)
+    assert code == 130, text
+    second = status()
+    assert (first["epoch"], second["epoch"]) == (1, 2)
+    assert int(str(second["rollouts"])) >= int(str(first["rollouts"]))
+    assert coharness("replay", run) == 0
+
+
+def test_a_missing_base_is_found_before_anything_is_made(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert coharness("run", "config.yaml", "policy.base=./nothing", "run_dir=runs/never") == 4
+    assert "policy.base" in capsys.readouterr().err
     assert not (project / "runs/never").exists()

@@ -1,4 +1,4 @@
-"""The decoding loop and the cache against transformers' own generation, and what the engine does with versions."""
+"""The decoding loop against transformers' own generation, and what the engine does with versions."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
 from coharness.config.schema import LoraSection
 from coharness.policy.bases import LoadedBase, base_weights_ref, load_base, resolve_base
 from coharness.policy.canary import CANARY_TOKENS, canary_ids, canary_logprob
-from coharness.policy.generation.cache import GrowingLayer, new_cache
 from coharness.policy.generation.decode import decode
 from coharness.policy.generation.scripted import CharacterCodec, ScriptedGenerator
 from coharness.policy.generation.transformers_engine import TransformersGenerator
@@ -174,28 +173,12 @@ def test_decoding_leaves_no_trace_in_global_state_or_model() -> None:
     assert all(torch.equal(p, before[n]) for n, p in model.named_parameters())
 
 
-def test_the_growing_cache_holds_what_the_dynamic_one_holds() -> None:
-    model = llama()
-    grown, dynamic = new_cache(model.config), DynamicCache(config=model.config)
-    assert all(isinstance(layer, GrowingLayer) for layer in grown.layers)
-    ids = torch.tensor(np.random.default_rng(0).integers(2, 40, (6, 70)))
-    widths = [7, *[1] * 40, 20, 3]
-    start, rows = 0, torch.arange(6)
-    with torch.inference_mode():
-        for i, width in enumerate(widths):
-            part = ids[rows, start : start + width]
-            start += width
-            got = model(input_ids=part, past_key_values=grown).logits
-            assert torch.allclose(got, model(input_ids=part, past_key_values=dynamic).logits, atol=1e-5)
-            assert grown.get_seq_length() == dynamic.get_seq_length() == start
-            if i in (3, 25):
-                keep = torch.arange(0, len(rows), 2)
-                rows = rows[keep]
-                grown.batch_select_indices(keep)
-                dynamic.batch_select_indices(keep)
-    for a, b in zip(grown.layers, dynamic.layers, strict=True):
-        assert torch.allclose(a.keys, b.keys, atol=1e-5)
-        assert torch.allclose(a.values, b.values, atol=1e-5)
+def test_requests_that_share_a_prompt_write_as_they_do_alone() -> None:
+    model, (a, b, c) = llama(), prompts(3, seed=4)
+    requests = [request(p, seed=i, temperature=1.0, max_new_tokens=10) for i, p in enumerate([a, b, a, c, b, a, a])]
+    together = write(model, requests)
+    assert [t.output_ids for t in together] == [write(model, [r])[0].output_ids for r in requests]
+    assert len({tuple(together[i].output_ids) for i in (0, 2, 5, 6)}) > 1, "samples of one prompt must differ"
 
 
 # The engine's versions ----------------------------------------------------------------------------------------------
