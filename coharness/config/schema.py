@@ -111,7 +111,7 @@ class FleetSection(Section):
     rollout_workers: int = Field(default=2, ge=1)
     trainers: int = Field(default=1, ge=1)
     threads_per_worker: int = Field(default=1, ge=1)
-    batch_items: int = Field(default=64, ge=1, le=64)
+    batch_items: int = Field(default=64, ge=1, le=256)
     lease_s: float = Field(default=120.0, gt=0)
     "A batch or job that takes longer is taken from its worker, which is replaced."
     max_attempts: int = Field(default=3, ge=1)
@@ -172,7 +172,7 @@ class TrainingSection(Section):
     "Weight of the supervised loss in `sft+grpo`."
     tis_cap: float = Field(default=2.0, gt=0)
     "Cap on the truncated importance weight of a token."
-    learning_rate: tuple[float, float] = (2e-4, 2e-3)
+    learning_rate: tuple[float, float] = (2e-4, 1e-3)
     "Range the members' learning rates start in and move within (log scale)."
     initial_learning_rate: float = Field(default=5e-4, gt=0)
     "The rate of the first member; the others draw theirs from the range."
@@ -221,7 +221,7 @@ class GateSection(Section):
 class EvolutionSection(Section):
     """Selection, merging and proposals."""
 
-    evidence_half_life: float = Field(default=4.0, gt=0)
+    evidence_half_life: float = Field(default=24.0, gt=0)
     "Policy versions after which an observation counts half."
     exploit_probability: float = Field(default=0.9, gt=0.5, lt=1)
     newborn_updates: int = Field(default=6, ge=0)

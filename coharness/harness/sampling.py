@@ -1,10 +1,11 @@
 """Drawing what a training group is about: family, level and answer format, by what it can teach.
 
 That depends on the objective. A policy gradient learns from groups whose episodes do not all end alike (Florensa et al. 2018):
-the weight of a cell is the posterior probability of that. Supervision learns from the reference of a task that was failed,
-however hard it is: the weight is the posterior probability of a failure. Either way a level must be open: it is once the level
-below is solved half of the time; closed levels keep a small weight, so that nothing is ever ruled out by a bad start. The
-serving format is practised most; a share of groups tries another one, chosen by Thompson sampling (Thompson 1933) over what the
+the weight of a cell is the posterior probability of that. Supervision also learns from the reference of a task that is always
+failed, if less surely: the weight is the expected variance p(1-p) and a tenth of the chance of a failure. Either way a level must
+be open: it is once the level below is solved half of the time; closed levels keep a small weight, so that nothing is ever ruled
+out by a bad start. Families are kept near their gene's share: one that cannot be learned yet would otherwise take all the room,
+and what is not rehearsed is forgotten. The serving format is practised most; a share of groups tries another one, chosen by Thompson sampling (Thompson 1933) over what the
 formats have shown so far, so that the evidence can name a better format.
 """
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from coharness.harness.space import GeneSpace
 from coharness.records.harness import Harness
-from coharness.stats.beta import BetaEvidence, informative_probability
+from coharness.stats.beta import BetaEvidence, expected_variance, informative_probability
 
 Read = Callable[[str, str, int], BetaEvidence]
 """(family, answer format, level) -> what is known of the member there."""
@@ -38,10 +39,10 @@ class Draw:
 
 
 def worth_of(objective: str, group_size: int) -> Worth:
-    """How an objective values a group: by the chance of a failure (supervision), or that its episodes differ (gradients)."""
+    """How an objective values a group: by the chance that its episodes differ, for supervision also by that of a failure."""
     if objective == "grpo":
         return lambda evidence: informative_probability(evidence, group_size)
-    return lambda evidence: 1.0 - evidence.mean
+    return lambda evidence: expected_variance(evidence) + 0.1 * (1.0 - evidence.mean)
 
 
 class GroupSampler:
@@ -58,14 +59,10 @@ class GroupSampler:
         self._genes = {g.family: g for g in genes}
         self._families = [g.family for g in genes]
         share = np.array([g.weight for g in genes])
-        learn = np.array([float(self._levels(f, self._serving(f)).sum()) for f in self._families])
-        by_weight = share / share.sum()
-        by_learning = share * learn / max(float((share * learn).sum()), 1e-12)
-        # The square root keeps a family that is nearly mastered, or not yet begun, from being dropped altogether.
-        tempered = np.sqrt(by_weight * by_learning)
-        tempered /= tempered.sum()
+        learn = np.array([float(self._levels(f, self._serving(f)).max()) for f in self._families])
+        tempered = share * learn**0.25
         mix = harness.sampling.learnability
-        self._family_p = (1 - mix) * by_weight + mix * tempered
+        self._family_p = (1 - mix) * share / share.sum() + mix * tempered / tempered.sum()
 
     def draw(self, rng: np.random.Generator) -> Draw:
         """One group."""

@@ -34,9 +34,9 @@ class SamplingGenes:
     "Share of groups drawn by the chance that the group is informative; the rest by the task weights alone."
     uniform_floor: float = 0.1
     "Share drawn uniformly over families and open levels, whatever the evidence says."
-    explore_formats: float = 0.35
+    explore_formats: float = 0.25
     "Share of groups answered in another format than the serving one, so that the evidence can name a better one."
-    level_up: float = 0.7
+    level_up: float = 0.6
     "A family's frontier moves one level up when its success there is surely above this."
     level_down: float = 0.2
     "... and one level down when it is surely below this."

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coharness.config.load import config_from, dump_config, load_config
@@ -214,6 +214,7 @@ def test_a_python_source_without_a_function_is_refused() -> None:
 numbers = st.floats(min_value=1e-12, max_value=1e12)
 
 
+@settings(max_examples=40, deadline=None)
 @given(
     st.integers(0, 2**40), st.integers(1, 10**9), numbers, numbers, st.sampled_from(Schedule),
     st.dictionaries(st.text(min_size=1), numbers, max_size=3), st.none() | st.lists(st.text(), max_size=3),
