@@ -5,7 +5,6 @@ process no more than for owning a cluster that it started. All it learns of a ru
 """
 
 import logging
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 from actors.coordinator import Coordinator
 from actors.options import NAMESPACE, Deadlines, Factories, coordinator_name, thread_env
 from actors.session import session
-from actors.workers import cause_of, end_left
+from actors.workers import cause_of, end_actors, end_left
 from coharness.config.schema import RunConfig
 from coharness.loop.engine import StopKind
 from coharness.loop.run_dir import RunDir
@@ -82,7 +81,7 @@ def drive(
     import ray
 
     if resume:
-        _end_older_epochs(run, deadlines)
+        end_left(run.logs_dir / "actors.json", coordinator_name(run.path), deadlines.end_s)
     coordinator = _start(run, resume, factories, deadlines)
     ended = coordinator.run.remote()
     sent: StopRequest | None = None
@@ -112,7 +111,8 @@ def drive(
             f"the coordinator of {run.path} died; nothing is lost, go on with `coharness resume {run.path}`"
         ) from error
     finally:
-        _end(coordinator, deadlines)
+        # Ray ends what the coordinator owns.
+        end_actors({"coordinator": coordinator}, deadlines.end_s)
     return kind
 
 
@@ -146,31 +146,3 @@ def _start(run: RunDir, resume: bool, factories: Factories, deadlines: Deadlines
         ray.kill(coordinator, no_restart=True)
         raise PreflightError(f"the coordinator of {run.path} did not start within {START_S:.0f} s") from None
     return coordinator
-
-
-def _end_older_epochs(run: RunDir, deadlines: Deadlines) -> None:
-    """End what is left of the run on this cluster, and wait until the names are free."""
-    import ray
-
-    name = coordinator_name(run.path)
-    left = end_left(run.logs_dir / "actors.json", name)
-    pause = threading.Event()
-    waited_s = 0.0
-    while left and waited_s < deadlines.end_s:
-        try:
-            ray.get_actor(name, namespace=NAMESPACE)
-        except ValueError:
-            return
-        pause.wait(0.1)
-        waited_s += 0.1
-
-
-def _end(coordinator: Any, deadlines: Deadlines) -> None:
-    """End the detached coordinator and wait until its process is gone; Ray ends what it owns."""
-    import ray
-
-    ray.kill(coordinator, no_restart=True)
-    try:
-        ray.get(coordinator.ready.remote(), timeout=deadlines.end_s)
-    except ray.exceptions.RayError:
-        return

@@ -10,6 +10,7 @@ import hashlib
 import importlib.util
 import logging
 import os
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager
@@ -24,6 +25,7 @@ _log = logging.getLogger(__name__)
 PACKAGES = ("coharness", "actors", "clusters", "experiments")
 OBJECT_STORE_BYTES = 256 << 20
 HANDSHAKE_S = 120.0
+CONNECT_S = 10.0
 NUM_SECOND_LOOKS = 2
 
 
@@ -160,6 +162,28 @@ def compare_origins(here: dict[str, Origin], there: dict[str, Origin], node: str
             )
 
 
+def check_address(address: str) -> None:
+    """Refuse an address to which nothing answers; Ray itself would try for minutes.
+
+    Raises:
+        PreflightError: naming the address.
+    """
+    if address == "auto":
+        return
+    host, separator, port = address.rpartition(":")
+    if "://" in address or not separator or not port.isdigit():
+        raise PreflightError(
+            f"RAY_ADDRESS={address!r} is not understood; expected host:port of the cluster's head, or auto "
+            "(the Ray Client, ray://, is not supported: start the run on a node of the cluster)"
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
+    except OSError as error:
+        raise PreflightError(
+            f"nothing answers at RAY_ADDRESS={address} ({error}); start the cluster, or unset it to run on this machine"
+        ) from error
+
+
 def _open(num_cpus: int, threads_per_worker: int, root: Path) -> Session:
     # Ray reads these when it is first imported. `uv run` would otherwise have workers run from a copy of the folder; without
     # the third, Ray binds to the machine's outside address even for a cluster of this machine alone.
@@ -170,32 +194,36 @@ def _open(num_cpus: int, threads_per_worker: int, root: Path) -> Session:
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
         if "ray" in sys.modules:
             _log.warning("ray was imported before the session began: its ports will be reachable from other machines")
+    else:
+        check_address(address)
     import ray
 
     if ray.is_initialized():
         raise PreflightError("a Ray session is open in this process already; end it with actors.session.shutdown()")
-    environment = {"env_vars": thread_env(threads_per_worker)}
+    common: dict[str, Any] = {
+        "namespace": NAMESPACE,
+        "runtime_env": {"env_vars": thread_env(threads_per_worker)},
+        "log_to_driver": False,
+        "logging_level": logging.ERROR,
+    }
     with chdir(root):
-        if address:
-            context = ray.init(
-                address=address,
-                namespace=NAMESPACE,
-                runtime_env=environment,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-            )
-        else:
+        if not address:
             context = ray.init(
                 address="local",
                 # A logical number: workers of one thread share the cores where there are fewer than workers.
                 num_cpus=max(num_cpus, os.cpu_count() or 1),
                 include_dashboard=False,
                 object_store_memory=OBJECT_STORE_BYTES,
-                namespace=NAMESPACE,
-                runtime_env=environment,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
+                **common,
             )
+        else:
+            try:
+                context = ray.init(address=address, **common)
+            except ConnectionError as error:
+                raise PreflightError(
+                    f"the Ray cluster at RAY_ADDRESS={address} refused the connection: {error.__cause__ or error}; "
+                    "a cluster with tokens needs RAY_AUTH_MODE=token and its token here"
+                ) from error
     _log.info("Ray session at %s, %s", context.address_info["address"], "attached" if address else "started here")
     return Session(address=context.address_info["address"], owned=not address)
 

@@ -123,38 +123,45 @@ class Starter:
 
     def end_all(self, deadline_s: float) -> list[str]:
         """End every actor by its handle and wait until they are gone; returns the names of those that are not."""
-        import ray
-
-        until = time.monotonic() + deadline_s
-        left = dict(self._actors)
-        for actor in left.values():
-            ray.kill(actor, no_restart=True)
-        while left and time.monotonic() < until:
-            # A call to an actor that is being killed fails once its process is gone; before that it may be answered.
-            probes = {name: actor.ready.remote() for name, actor in left.items()}
-            ray.wait(list(probes.values()), num_returns=len(probes), timeout=max(0.0, until - time.monotonic()))
-            left = {name: left[name] for name, probe in probes.items() if not _is_gone(probe)}
-        self._actors.clear()
-        return sorted(left)
+        actors, self._actors = self._actors, {}
+        return end_actors(actors, deadline_s)
 
 
-def end_left(record: Path, coordinator: str) -> list[str]:
+def end_actors(actors: Mapping[str, Any], deadline_s: float) -> list[str]:
+    """End actors by their handles, in order, and wait until they are gone; returns the names of those that are not."""
+    import ray
+
+    until = time.monotonic() + deadline_s
+    left = dict(actors)
+    for actor in left.values():
+        ray.kill(actor, no_restart=True)
+    while left and time.monotonic() < until:
+        # A call to an actor that is being killed fails once its process is gone; before that it may be answered.
+        probes = {name: actor.ready.remote() for name, actor in left.items()}
+        ray.wait(list(probes.values()), num_returns=len(probes), timeout=max(0.0, until - time.monotonic()))
+        left = {name: left[name] for name, probe in probes.items() if not _is_gone(probe)}
+    return sorted(left)
+
+
+def end_left(record: Path, coordinator: str, deadline_s: float) -> list[str]:
     """End what is left of a run's older epochs, by the names that were recorded; returns those that were still there."""
     import ray
 
+    # The coordinator first, so that it replaces none of the others.
     names = [coordinator]
     if record.is_file():
         names += json.loads(record.read_text())["actors"]
-    left = []
+    left = {}
     for name in names:
         try:
-            actor = ray.get_actor(name, namespace=NAMESPACE)
+            left[name] = ray.get_actor(name, namespace=NAMESPACE)
         except ValueError:
             continue
-        _log.warning("ending %s, left of an older epoch", name)
-        ray.kill(actor, no_restart=True)
-        left.append(name)
-    return left
+    if left:
+        _log.warning("ending what is left of an older epoch: %s", ", ".join(left))
+    if alive := end_actors(left, deadline_s):
+        _log.error("after %.0f s these actors are not known to be gone: %s", deadline_s, ", ".join(alive))
+    return list(left)
 
 
 def _is_gone(probe: Any) -> bool:

@@ -1,12 +1,12 @@
 """Drawing what a training group is about: family, level and answer format, by what it can teach.
 
-That depends on the objective. A policy gradient learns from groups whose episodes do not all end alike (Florensa et al. 2018):
-the weight of a cell is the posterior probability of that. Supervision also learns from the reference of a task that is always
-failed, if less surely: the weight is the expected variance p(1-p) and a tenth of the chance of a failure. Either way a level must
-be open: it is once the level below is solved half of the time; closed levels keep a small weight, so that nothing is ever ruled
-out by a bad start. Families are kept near their gene's share: one that cannot be learned yet would otherwise take all the room,
-and what is not rehearsed is forgotten. The serving format is practised most; a share of groups tries another one, chosen by Thompson sampling (Thompson 1933) over what the
-formats have shown so far, so that the evidence can name a better format.
+That depends on the objective. A policy gradient learns from groups whose episodes do not all end alike (Florensa et al. 2018): the
+weight of a cell is the posterior probability of that, and a level that the one below has not prepared is as good as closed.
+Supervision also learns from the reference of a task that is always failed, if less surely: the weight is the expected variance
+p(1-p) and a tenth of the chance of a failure. Families are kept near their gene's share: one that cannot be learned yet would
+otherwise take all the room, and what is not rehearsed is forgotten. The serving format is practised most; a share of groups tries
+another one, chosen by Thompson sampling (Thompson 1933) over what the formats have shown so far, so that the evidence can name a
+better format.
 """
 
 from collections.abc import Callable
@@ -21,11 +21,7 @@ from coharness.stats.beta import BetaEvidence, expected_variance, informative_pr
 Read = Callable[[str, str, int], BetaEvidence]
 """(family, answer format, level) -> what is known of the member there."""
 
-Worth = Callable[[BetaEvidence], float]
-"""What a group is expected to teach, in [0, 1], from what is known of its cell."""
-
 OPEN_ABOVE = 0.5
-CLOSED_WEIGHT = 0.005
 FLOOR_WEIGHT = 0.02
 
 
@@ -38,11 +34,23 @@ class Draw:
     format: str
 
 
-def worth_of(objective: str, group_size: int) -> Worth:
-    """How an objective values a group: by the chance that its episodes differ, for supervision also by that of a failure."""
-    if objective == "grpo":
-        return lambda evidence: informative_probability(evidence, group_size)
-    return lambda evidence: expected_variance(evidence) + 0.1 * (1.0 - evidence.mean)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worth:
+    """What a group is expected to teach under one objective, in [0, 1]."""
+
+    is_supervised: bool
+    group_size: int
+
+    def of(self, evidence: BetaEvidence) -> float:
+        """Worth of a group in an open cell."""
+        if self.is_supervised:
+            return expected_variance(evidence) + 0.1 * (1.0 - evidence.mean)
+        return informative_probability(evidence, self.group_size)
+
+    @property
+    def of_closed(self) -> float:
+        """Worth of a group at a level that is not open: references teach there too, while hope of a lucky success does not."""
+        return 0.05 if self.is_supervised else 0.005
 
 
 class GroupSampler:
@@ -91,7 +99,7 @@ class GroupSampler:
             is_open = True
             for level in range(gene.level_low, gene.level_high + 1):
                 evidence = self._read(family, fmt, level)
-                weights.append(max(self._worth(evidence), FLOOR_WEIGHT) if is_open else CLOSED_WEIGHT)
+                weights.append(max(self._worth.of(evidence), FLOOR_WEIGHT) if is_open else self._worth.of_closed)
                 is_open = is_open and evidence.mean > OPEN_ABOVE and evidence.effective_n >= 1
             self._weights[key] = np.array(weights)
         return self._weights[key]

@@ -108,7 +108,9 @@ def initial_harness(config: RunConfig, sources: TaskSources, space: GeneSpace) -
     formats = {f: section.format or space.formats[f][0] for f in space.families}
     _known("harness.sampling", tuple(section.sampling), SamplingGenes.__dataclass_fields__)
     _known("harness.reward", tuple(section.reward), RewardGenes.__dataclass_fields__)
-    sampling = dict(section.sampling)
+    # References teach at any level, so under supervision a level rises early and failing at it is no reason to come down.
+    supervised = {"level_up": 0.4, "level_down": 0.0} if "sft" in config.training.objective else {}
+    sampling = {**supervised, **section.sampling}
     if "min_groups" in sampling:
         sampling["min_groups"] = int(sampling["min_groups"])
     return Harness(
@@ -124,11 +126,17 @@ def initial_harness(config: RunConfig, sources: TaskSources, space: GeneSpace) -
     )
 
 
+def full_range(harness: Harness, space: GeneSpace) -> Harness:
+    """The harness with every family trained on over all of its levels."""
+    return replace(
+        harness, tasks=tuple(replace(g, level_low=1, level_high=space.num_levels[g.family]) for g in harness.tasks)
+    )
+
+
 def random_serving(harness: Harness, space: GeneSpace, rng: np.random.Generator) -> Harness:
     """A harness whose serving genes are drawn uniformly from the space and whose level ranges are the whole."""
     return replace(
-        harness,
-        tasks=tuple(replace(g, level_low=1, level_high=space.num_levels[g.family]) for g in harness.tasks),
+        full_range(harness, space),
         prompt=PromptGenes(
             template=str(rng.choice(space.templates)),
             formats=dict(harness.prompt.formats),

@@ -95,6 +95,7 @@ class Engine:
                 if state.finished:
                     return self._end(StopKind.DONE)
                 if self._flags.hard:
+                    self._tell(ev.StopRequested(reason=self._flags.soft))
                     return self._end(StopKind.INTERRUPTED)
                 if self._flags.soft and drain_until is None:
                     drain_until = self._clock.monotonic() + DRAIN_S

@@ -343,6 +343,12 @@ def _ended(state: State, ctx: Context, item: WorkItem, outcome: Outcome) -> None
                 state.champion_fitness = (known.mean, known.variance)
     elif item.purpose is Purpose.TRACK:
         state.track_pending -= 1
+        if is_done:
+            serving = Serving(item.version, item.harness)
+            correct, tried = state.track_running.get(serving, (0, 0))
+            state.track_running[serving] = (correct + outcome.num_correct, tried + item.group_size)
+        if state.track_pending == 0:
+            state.track, state.track_running = state.track_running, {}
     elif item.purpose is Purpose.CHOOSE:
         state.choose_pending -= 1
         if is_done:

@@ -16,7 +16,7 @@ from coharness.harness.operators import (
     set_format,
     shift_levels,
 )
-from coharness.harness.space import random_serving
+from coharness.harness.space import full_range, random_serving
 from coharness.loop.context import Context
 from coharness.loop.gating import may_propose
 from coharness.loop.ranking import Ranking
@@ -52,6 +52,8 @@ def due_slot(state: State, ctx: Context) -> ev.Spawn | None:
         harness = ctx.h0
         rng = np.random.default_rng(derive_seed("slot", ctx.config.seed, index))
         if index > 0:
+            # Every second slot begins with the whole range of levels, the others narrow: which suits the base is not known.
+            harness = full_range(harness, ctx.space) if index % 2 else harness
             for mutate in TRAINING_MUTATIONS.values():
                 harness = mutate(harness, ctx.space, rng) or harness
         return ev.Spawn(harness=harness, slot=index, operator="start", parents=(ctx.h0.id,) if index else ())

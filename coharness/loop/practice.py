@@ -12,7 +12,7 @@ import numpy as np
 
 from coharness.config.schema import Schedule
 from coharness.evolution.pairing import choose_slot
-from coharness.harness.sampling import GroupSampler, worth_of
+from coharness.harness.sampling import GroupSampler, Worth
 from coharness.loop.context import Context
 from coharness.loop.items import ItemMaker
 from coharness.loop.stage import evolves_harness, is_closing, trains_weights
@@ -114,7 +114,7 @@ def _sampler(state: State, ctx: Context, member: Member, harness: Harness) -> Gr
         return state.practice.read(member.policy, (signatures[key], level), member.head.ref.step)
 
     training = ctx.config.training
-    worth = worth_of(training.objective, training.group_size)
+    worth = Worth(is_supervised="sft" in training.objective, group_size=training.group_size)
     return GroupSampler(harness, ctx.space, read, worth, evolves_harness(state, ctx))
 
 

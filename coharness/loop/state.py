@@ -183,6 +183,10 @@ class State:
     final_fill: bool = False
     track_rounds: int = 0
     track_pending: int = 0
+    track_running: dict[Serving, tuple[int, int]] = field(default_factory=dict)
+    "Serving -> (correct, tried) of the reading that is under way."
+    track: dict[Serving, tuple[int, int]] = field(default_factory=dict)
+    "The same of the last whole reading."
     milestones: list[Milestone] = field(default_factory=list)
     choose_stage: int = 0
     choose_pending: int = 0

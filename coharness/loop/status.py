@@ -33,8 +33,13 @@ def status_of(state: State, ctx: Context) -> dict[str, Any]:
         phase = "stopping"
     if state.finished:
         phase = "done"
+    # A reading is of whoever was champion then; the best serving of it stands for a champion that came since.
+    readings = [correct / tried for correct, tried in state.track.values() if tried]
+    tracked = state.track.get(state.champion) if state.champion else None
+    track = tracked[0] / tracked[1] if tracked and tracked[1] else max(readings, default=None)
     return {
         "run": state.run_id,
+        "track": track,
         "phase": phase,
         "finished": state.finished,
         "schedule": ctx.config.schedule.value,

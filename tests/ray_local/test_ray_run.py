@@ -94,7 +94,7 @@ def test_a_run_whose_coordinator_is_killed_and_that_is_stopped_goes_on_to_its_en
     ]
     assert len(done) == len(set(done)) > 1_000
     assert set(done) <= set(read_episodes(run.replay_dir)["item"].to_pylist()), "every done item has its episodes"
-    assert not end_left(run.logs_dir / "actors.json", coordinator_name(run.path)), "nothing outlives its run"
+    assert not end_left(run.logs_dir / "actors.json", coordinator_name(run.path), 20.0), "nothing outlives its run"
 
 
 def pid_of_writer(run: RunDir) -> int:

@@ -1,11 +1,12 @@
 """The session: what workers import is what this process imports, or there is no run."""
 
+import socket
 from dataclasses import replace
 
 import pytest
 
 from actors.options import Factories, resolve
-from actors.session import PACKAGES, Session, check_worker_code, compare_origins, origins, project_root
+from actors.session import PACKAGES, Session, check_address, check_worker_code, compare_origins, origins, project_root
 from coharness.records.errors import PreflightError
 
 
@@ -38,3 +39,19 @@ def test_a_factory_that_does_not_exist_is_named() -> None:
         resolve("coharness.loop.build:nothing")
     with pytest.raises(ValueError, match=r"is written `package\.module:function`"):
         resolve("coharness.loop.build")
+
+
+@pytest.mark.parametrize("address", ["ray://head:10001", "head", "head:port"])
+def test_an_address_of_another_kind_is_refused(address: str) -> None:
+    with pytest.raises(PreflightError, match="expected host:port"):
+        check_address(address)
+
+
+def test_an_address_where_nothing_answers_is_refused_at_once() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        # Bound and not listening: the port is nobody else's, and refuses.
+        with pytest.raises(PreflightError, match=f"nothing answers at RAY_ADDRESS=127.0.0.1:{port}"):
+            check_address(f"127.0.0.1:{port}")
+    check_address("auto")
