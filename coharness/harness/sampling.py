@@ -1,6 +1,6 @@
 """Drawing what a training group is about: family, level and answer format, by what it can teach.
 
-That depends on the objective. A policy gradient learns from groups whose episodes do not all end alike (Florensa et al. 2018): the
+That depends on the objective. A policy gradient learns from groups whose episodes differ in their end (Florensa et al. 2018): the
 weight of a cell is the posterior probability of that, and a level that the one below has not prepared is as good as closed.
 Supervision also learns from the reference of a task that is always failed, if less surely: the weight is the expected variance
 p(1-p) and a tenth of the chance of a failure. Families are kept near their gene's share: one that cannot be learned yet would
