@@ -113,10 +113,7 @@ class GroupSampler:
             value = 0.0
             for level in range(1, self._space.num_levels[family] + 1):
                 evidence = self._read(family, fmt, level)
-                draw = float(rng.beta(evidence.successes + 1, evidence.failures + 1))
-                value += draw
-                if evidence.effective_n < 1:
-                    break
+                value += float(rng.beta(evidence.successes + 1, evidence.failures + 1))
             if value > best_value:
                 best, best_value = fmt, value
         return best
