@@ -149,6 +149,14 @@ class GenerationSection(Section):
     "Versions an engine keeps in memory."
 
 
+VETTED_RATES: dict[str, tuple[float, float, float]] = {
+    "sft": (4e-4, 2e-3, 1e-3),
+    "grpo": (1e-5, 1e-4, 3e-5),
+    "sft+grpo": (2e-5, 2e-4, 5e-5),
+}
+"""Objective -> learning rates low, high and initial, measured on the tiny base."""
+
+
 class TrainingSection(Section):
     """How members learn."""
 
@@ -172,13 +180,22 @@ class TrainingSection(Section):
     "Weight of the supervised loss in `sft+grpo`."
     tis_cap: float = Field(default=2.0, gt=0)
     "Cap on the truncated importance weight of a token."
-    learning_rate: tuple[float, float] = (2e-4, 1e-3)
+    learning_rate: tuple[float, float] = (4e-4, 2e-3)
     "Range the members' learning rates start in and move within (log scale)."
-    initial_learning_rate: float = Field(default=5e-4, gt=0)
+    initial_learning_rate: float = Field(default=1e-3, gt=0)
     "The rate of the first member; the others draw theirs from the range."
-    temperature: tuple[float, float] = (0.7, 1.1)
+    temperature: tuple[float, float] = (0.3, 1.0)
     "Range of the decoding temperature in training."
     weight_decay: float = Field(default=0.0, ge=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _vetted_rates(cls, data: Any) -> Any:
+        """Learning rates that were left out follow the objective: what supervision needs makes a policy gradient collapse."""
+        if not isinstance(data, dict) or "learning_rate" in data or "initial_learning_rate" in data:
+            return data
+        rates = VETTED_RATES.get(str(data.get("objective", "sft")))
+        return data if rates is None else {**data, "learning_rate": rates[:2], "initial_learning_rate": rates[2]}
 
 
 class EvaluationSection(Section):

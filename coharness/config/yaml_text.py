@@ -47,7 +47,8 @@ def read_mapping(text: str, source: str) -> dict[str, Any]:
 
 def write_mapping(data: Mapping[str, Any]) -> str:
     """YAML of a mapping, keys in their order."""
-    return yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True, width=120)
+    # Escaped, since YAML reads some characters, such as U+0085, otherwise than it was given them.
+    return yaml.safe_dump(dict(data), sort_keys=False, width=120)
 
 
 def non_finite(value: Any, path: str = "") -> Iterator[str]:

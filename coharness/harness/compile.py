@@ -75,10 +75,10 @@ def compile_prompt(harness: Harness, task: Task, answer_format: str, sources: Ta
     )
 
 
-def retry_prompt(answer_format: str) -> str:
+def retry_prompt(harness: Harness, answer_format: str) -> str:
     """The text of a further turn, after no answer could be read; it tells nothing about correctness."""
     fmt = FORMATS[answer_format]
-    return f"No answer was found. {fmt.instruction}" if fmt.instruction else fmt.cue
+    return f"No answer was found. {fmt.instruction}" if harness.prompt.template.startswith("chat") else fmt.cue
 
 
 def _shots(harness: Harness, task: Task, answer_format: str, sources: TaskSources, seed: int) -> list[str]:

@@ -11,6 +11,8 @@ from coharness.records.harness import SamplingGenes, TaskGene
 from coharness.stats.beta import BetaEvidence
 
 CONFIDENCE = 0.9
+MIN_OBSERVATIONS = 4
+"""Effective observations below which a format's success at the top says nothing."""
 
 
 def level_step(
@@ -27,9 +29,12 @@ def level_step(
     """
     if num_groups < genes.min_groups or not at_top:
         return 0
-    best = max(at_top, key=lambda e: e.mean)
-    if gene.level_high < max_level and best.effective_n >= 4 and best.lower(1 - CONFIDENCE) > genes.level_up:
+    known = [e for e in at_top if e.effective_n >= MIN_OBSERVATIONS]
+    if not known:
+        return 0
+    best = max(known, key=lambda e: e.mean)
+    if gene.level_high < max_level and best.lower(1 - CONFIDENCE) > genes.level_up:
         return 1
-    if gene.level_high > gene.level_low and best.effective_n >= 4 and best.lower(CONFIDENCE) < genes.level_down:
+    if gene.level_high > gene.level_low and best.lower(CONFIDENCE) < genes.level_down:
         return -1
     return 0

@@ -78,6 +78,8 @@ def mutate_weight(harness: Harness, space: GeneSpace, rng: np.random.Generator) 
     index = int(rng.integers(len(harness.tasks)))
     gene = harness.tasks[index]
     weight = float(np.clip(gene.weight * np.exp(rng.normal(0.0, 0.5)), 0.1, 10.0))
+    if weight == gene.weight:
+        return None
     return _with_gene(harness, index, replace(gene, weight=weight))
 
 

@@ -36,9 +36,13 @@ class GeneSpace:
     @property
     def num_variants(self) -> int:
         """Distinct evaluations one family can be given (serving genes alone)."""
-        formats = max(len(f) for f in self.formats.values())
+        return max(len(f) for f in self.formats.values()) * self.num_global_variants
+
+    @property
+    def num_global_variants(self) -> int:
+        """Settings of the serving genes that act on all families."""
         counts = (self.max_shots + 1, self.max_retries + 1, self.max_distractors + 1)
-        return formats * len(self.templates) * len(self.hints) * prod(counts)
+        return len(self.templates) * len(self.hints) * prod(counts)
 
 
 def gene_space(config: RunConfig, sources: TaskSources) -> GeneSpace:
@@ -130,6 +134,24 @@ def full_range(harness: Harness, space: GeneSpace) -> Harness:
     """The harness with every family trained on over all of its levels."""
     return replace(
         harness, tasks=tuple(replace(g, level_low=1, level_high=space.num_levels[g.family]) for g in harness.tasks)
+    )
+
+
+def nth_serving(harness: Harness, space: GeneSpace, index: int) -> Harness:
+    """The harness with the `index`-th setting of the serving genes that act on all families, 0 <= index < their number."""
+    index, template = divmod(index, len(space.templates))
+    index, hint = divmod(index, len(space.hints))
+    index, shots = divmod(index, space.max_shots + 1)
+    distractors, retries = divmod(index, space.max_retries + 1)
+    return replace(
+        harness,
+        prompt=PromptGenes(
+            template=space.templates[template],
+            formats=dict(harness.prompt.formats),
+            num_shots=shots,
+            hint=space.hints[hint],
+        ),
+        episode=replace(harness.episode, retries=retries, num_distractors=distractors),
     )
 
 

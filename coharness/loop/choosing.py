@@ -8,6 +8,7 @@ result against the base like any other challenger.
 from dataclasses import replace
 
 from coharness.config.schema import Schedule
+from coharness.harness.compile import serving_format
 from coharness.loop.context import Context
 from coharness.loop.items import ItemMaker
 from coharness.loop.ranking import Ranking
@@ -125,7 +126,9 @@ def _rate(state: State, option: str) -> float:
 def _with_best_formats(state: State, ctx: Context) -> Harness:
     formats = {}
     for family in ctx.space.families:
-        formats[family] = max(ctx.space.formats[family], key=lambda fmt: _rate(state, f"{family}={fmt}"))
+        initial = serving_format(ctx.h0, ctx.sources, family)
+        rates = {fmt: (_rate(state, f"{family}={fmt}"), fmt == initial) for fmt in ctx.space.formats[family]}
+        formats[family] = max(rates, key=lambda fmt: rates[fmt])
     return replace(ctx.h0, prompt=replace(ctx.h0.prompt, formats=formats))
 
 

@@ -1,5 +1,6 @@
 """The end of a run, and housekeeping: when nothing more is due, and which weights nobody needs."""
 
+from coharness.config.schema import Schedule
 from coharness.loop.choosing import is_choosing
 from coharness.loop.context import Context
 from coharness.loop.stage import is_closing, is_out_of_budget, trains_weights
@@ -8,6 +9,8 @@ from coharness.records import events as ev
 from coharness.records.policy import VersionRef
 from coharness.records.training import MergeJob, TrainJob
 
+MAX_FAILED_STREAK = 512
+"""Items that may fail in a row before a run gives up: what breaks every item will not mend itself."""
 SPARE_VERSIONS = 8
 """Dead versions that are let to gather before they are retired together."""
 
@@ -40,7 +43,11 @@ def live_versions(state: State) -> set[VersionRef]:
 
 
 def due_finish(state: State, ctx: Context) -> ev.Finish | None:
-    """The end: the budget is closing and nothing is in flight or due."""
+    """The end: the budget is closing and nothing is in flight or due; or nothing but failures came back for long."""
+    if state.failed_streak >= MAX_FAILED_STREAK:
+        return ev.Finish(reason=f"{state.failed_streak} items in a row failed, the last one at {state.last_failure}")
+    if ctx.config.schedule is Schedule.FROZEN and not state.running:
+        return ev.Finish(reason="nothing evolves in this schedule")
     if not is_closing(state, ctx) or state.running or state.jobs or state.tests:
         return None
     if any(m.waiting for m in state.members) and trains_weights(state, ctx):

@@ -39,6 +39,9 @@ class Evolution:
         state, ctx = self.state, self.context
         if state.finished or state.stop_requested or not state.run_id:
             return []
+        if state.failed_streak >= closing.MAX_FAILED_STREAK:
+            finish = closing.due_finish(state, ctx)
+            return [finish] if finish else []
         structural = self._structural()
         if structural is not None:
             return [structural]

@@ -38,7 +38,9 @@ def export(run_dir: Path, member: str, dest: Path) -> dict[str, Any]:
     serving = _find(evolution.state, member)
     version = state.versions.get(serving.version)
     if version is None:
-        raise ConfigError(f"the weights of {serving.version} were retired; export the champion or a member's head")
+        raise ConfigError(
+            f"there are no weights of {serving.version}: it was retired, or never was; export the champion or a member's head"
+        )
     base = resolve_base(evolution.context.config.policy.base)
     kind = version.weights.kind
     if kind is not WeightsKind.BASE:
@@ -70,8 +72,10 @@ def _find(state: Any, member: str) -> Serving:
         raise ConfigError("the run has not begun; there is nothing to export")
     if member == "champion":
         return champion
-    policy, _, step = member.partition("@")
-    if step.isdigit():
+    policy, at, step = member.partition("@")
+    if at and not step.isdigit():
+        raise ConfigError(f"{member!r} is no version; write p3@12, a policy such as p3 for its head, or champion")
+    if at:
         return Serving(VersionRef(policy, int(step)), champion.harness)  # type: ignore[arg-type]
     found = state.member(policy)
     if found is None:

@@ -101,7 +101,7 @@ def _issued(state: State, ctx: Context, directive: ev.Directive) -> None:
         case ev.Spawn():
             _spawn(state, ctx, directive)
         case ev.Open():
-            _open(state, directive)
+            _open(state, ctx, directive)
         case ev.Decide():
             _decide(state, directive.verdict)
         case ev.Retire():
@@ -188,6 +188,8 @@ def _spawn(state: State, ctx: Context, spawn: ev.Spawn) -> None:
         state.pool.append(harness_id)
         return
     state.slot_of[harness_id] = spawn.slot
+    if spawn.operator == "chosen_genes":
+        state.choose_tally = {}
     if spawn.operator == "levels":
         state.last_levels = state.ticks
         slot, old = state.slots[spawn.slot], state.harnesses[state.slots[spawn.slot].harness]
@@ -208,11 +210,14 @@ def _spawn(state: State, ctx: Context, spawn: ev.Spawn) -> None:
         _crown(state, Serving(state.members[0].head.ref, harness_id), "start")
 
 
-def _open(state: State, directive: ev.Open) -> None:
+def _open(state: State, ctx: Context, directive: ev.Open) -> None:
     proposal = directive.proposal
     if directive.harness is not None:
         _add_harness(state, directive.harness)
-    state.tests[proposal.id] = OpenTest(proposal=proposal, opened_at=state.charged)
+    test = OpenTest(proposal=proposal, opened_at=state.charged)
+    state.tests[proposal.id] = test
+    # Pairs that tie by construction at the very beginning are known without an episode.
+    advance(test, ctx)
     state.next_proposal += 1
     if proposal.test_index is not None:
         state.num_tests += 1
@@ -228,6 +233,7 @@ def _open(state: State, directive: ev.Open) -> None:
             state.merges_ready = [entry for entry in state.merges_ready if entry[0] != proposal.challenger.version]
         case ProposalKind.ROLLBACK:
             state.watched = len(state.champion_history)
+            state.watched_pairs = state.num_evaluation_pairs
     if proposal.kind not in (ProposalKind.MERGE, ProposalKind.NULL):
         _count_operator(state, proposal.operator, 0)
 
@@ -305,11 +311,14 @@ def _batch_done(state: State, ctx: Context, result: BatchResult) -> None:
         match outcome.status:
             case OutcomeStatus.DONE:
                 state.done += 1
+                state.failed_streak = 0
                 state.episodes[item.purpose] += item.group_size
                 if item.purpose.is_charged:
                     state.tokens += outcome.num_prompt_tokens + outcome.num_output_tokens
             case OutcomeStatus.FAILED:
                 state.failed += 1
+                state.failed_streak += 1
+                state.last_failure = f"{outcome.boundary}: {outcome.message}"
             case OutcomeStatus.CANCELLED:
                 state.cancelled += 1
         if outcome.status is not OutcomeStatus.DONE and item.purpose.is_charged:
@@ -337,6 +346,10 @@ def _ended(state: State, ctx: Context, item: WorkItem, outcome: Outcome) -> None
         state.fill_pending -= 1
         if state.fill_pending == 0:
             state.fill_done_at = state.ticks
+            if state.fill_rounds == 1:
+                # The first assessment was of the base, where all members began.
+                for member in state.members[1:]:
+                    state.fitness.inherit(member.policy, state.members[0].policy, 0)
             if state.champion_fitness is None and state.champion is not None:
                 cells = ctx.cells(state.harnesses[state.champion.harness])
                 known = fitness(state.fitness, state.champion.version.policy, state.champion.version.step, cells)
@@ -415,6 +428,8 @@ def advance(test: OpenTest, ctx: Context) -> None:
         if index in test.void:
             test.void.discard(index)
             test.prefix += 1
+            if test.prefix == limit:
+                test.look = (test.counts, dict(test.by_family), test.anchors)
             continue
         if index in test.done:
             family, difference = test.done.pop(index)

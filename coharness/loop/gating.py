@@ -280,7 +280,8 @@ def lease_pairs(state: State, ctx: Context, make: ItemMaker, num_items: int) -> 
         limit, index = max_pairs(test, ctx), test.next_pair
         quota = WINDOW
         if test.proposal.kind is ProposalKind.ROLLBACK:
-            quota = max(state.num_evaluation_pairs // ROLLBACK_EVERY - test.next_pair, 0)
+            since = state.num_evaluation_pairs - state.watched_pairs
+            quota = max(since // ROLLBACK_EVERY - test.next_pair, 0)
         anchor = test.next_anchor
         while index < min(limit, test.prefix + WINDOW) and quota > 0 and len(items) + 2 <= min(num_items, room):
             if not is_tie(test.proposal, ctx, index):
@@ -293,12 +294,21 @@ def lease_pairs(state: State, ctx: Context, make: ItemMaker, num_items: int) -> 
     return items
 
 
+class _Used:
+    """Tasks used by earlier leases or by this one; a union would copy thousands of names for every pair."""
+
+    def __init__(self, before: set[str], now: set[str]) -> None:
+        self._before = before
+        self._now = now
+
+    def __contains__(self, task_id: object) -> bool:
+        return task_id in self._before or task_id in self._now
+
+
 def _pair(
     state: State, ctx: Context, make: ItemMaker, proposal: Proposal, index: int, taken: set[str]
 ) -> list[WorkItem]:
-    task = pair_task(state, proposal, ctx, index)
-    if index >= 0 and task.id in taken:
-        task = pair_task(state, proposal, ctx, index + 10**6)
+    task = pair_task(_Used(state.used_gate_tasks, taken), proposal, ctx, index)
     taken.add(task.id)
     is_null = proposal.kind is ProposalKind.NULL
     seed = derive_seed("pair-seed", ctx.config.seed, proposal.id, index)

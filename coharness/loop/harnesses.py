@@ -7,6 +7,7 @@ measured, so they move without a test: levels by hysteresis, the others when a s
 import numpy as np
 
 from coharness.config.schema import Schedule
+from coharness.evolution.evidence import Cell
 from coharness.harness.compile import changed_families, serving_format
 from coharness.harness.curriculum import level_step
 from coharness.harness.operators import (
@@ -16,7 +17,7 @@ from coharness.harness.operators import (
     set_format,
     shift_levels,
 )
-from coharness.harness.space import full_range, random_serving
+from coharness.harness.space import full_range, nth_serving, random_serving
 from coharness.loop.context import Context
 from coharness.loop.gating import may_propose
 from coharness.loop.ranking import Ranking
@@ -33,7 +34,8 @@ from coharness.stats.beta import BetaEvidence, probability_mean_greater
 LEVELS_EVERY = 3
 """Ticks between two looks at the levels; moves of all families are made at once, as one genome."""
 RANDOM_POOL = 256
-"""Most harnesses that the randomized control draws."""
+"""A space of at most so many variants (formats and levels apart, which every group draws anew) is used whole by the randomized
+control; of a larger one it draws so many."""
 ADVANTAGE_PROBABILITY = 0.9
 """An evidence-led edit changes the format of every family where another one is better with this posterior probability."""
 MIN_ADVANTAGE = 0.05
@@ -52,18 +54,20 @@ def due_slot(state: State, ctx: Context) -> ev.Spawn | None:
         harness = ctx.h0
         rng = np.random.default_rng(derive_seed("slot", ctx.config.seed, index))
         if index > 0:
-            # Every second slot begins with the whole range of levels, the others narrow: which suits the base is not known.
-            harness = full_range(harness, ctx.space) if index % 2 else harness
+            # One slot begins narrow, as the initial harness is, the others with the whole range of levels: which of them suits
+            # the base is not known beforehand, and members practise in all slots.
+            harness = full_range(harness, ctx.space)
             for mutate in TRAINING_MUTATIONS.values():
                 harness = mutate(harness, ctx.space, rng) or harness
         return ev.Spawn(harness=harness, slot=index, operator="start", parents=(ctx.h0.id,) if index else ())
     if ctx.config.schedule is Schedule.RANDOMIZED:
-        num_draws = min(RANDOM_POOL, ctx.space.num_variants // max(len(f) for f in ctx.space.formats.values()))
-        if len(state.pool) < num_draws:
-            rng = np.random.default_rng(derive_seed("pool", ctx.config.seed, len(state.pool)))
-            return ev.Spawn(
-                harness=random_serving(ctx.h0, ctx.space, rng), slot=-1, operator="random", parents=(ctx.h0.id,)
-            )
+        whole = ctx.space.num_global_variants
+        if len(state.pool) < min(RANDOM_POOL, whole):
+            harness = full_range(nth_serving(ctx.h0, ctx.space, len(state.pool)), ctx.space)
+            if whole > RANDOM_POOL:
+                rng = np.random.default_rng(derive_seed("pool", ctx.config.seed, len(state.pool)))
+                harness = random_serving(ctx.h0, ctx.space, rng)
+            return ev.Spawn(harness=harness, slot=-1, operator="random", parents=(ctx.h0.id,))
     return None
 
 
@@ -201,7 +205,7 @@ def better_formats(state: State, ctx: Context, parent: Harness, member: Member) 
 def format_value(
     state: State, ctx: Context, harness: Harness, member: Member, family: str, answer_format: str
 ) -> tuple[BetaEvidence, ...]:
-    """What practice says of a format, level by level.
+    """What practice and assessments say of a format, level by level.
 
     A level that was never practised is taken to be half as good as the one below, with the weight of two observations: hope
     that fades with distance, so that a format is not preferred for what nobody has seen.
@@ -210,13 +214,21 @@ def format_value(
     cells: list[BetaEvidence] = []
     below = 0.5
     for level in range(1, ctx.space.num_levels[family] + 1):
-        evidence = state.practice.read(member.policy, (signature, level), member.head.ref.step)
+        evidence = _all_evidence(state, member, (signature, level))
         if evidence.effective_n < 1:
             guess = below / 2
             evidence = BetaEvidence(successes=max(6 * guess - 1, 0.0), failures=max(6 * (1 - guess) - 1, 0.0))
         below = evidence.mean
         cells.append(evidence)
     return tuple(cells)
+
+
+def _all_evidence(state: State, member: Member, cell: Cell) -> BetaEvidence:
+    """Practice and assessments together."""
+    step = member.head.ref.step
+    practised = state.practice.read(member.policy, cell, step)
+    assessed = state.fitness.read(member.policy, cell, step)
+    return practised.observed(assessed.successes, assessed.failures)
 
 
 def _mean(cells: tuple[BetaEvidence, ...]) -> float:

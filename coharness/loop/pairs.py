@@ -5,6 +5,8 @@ an outcome. Where an edit leaves a family's compiled prompt as it was, both arms
 the same weights: the pair is a tie and need not be run.
 """
 
+from collections.abc import Container
+
 from coharness.harness.compile import serving_format
 from coharness.loop.context import Context
 from coharness.loop.state import State
@@ -28,14 +30,14 @@ def is_tie(proposal: Proposal, ctx: Context, index: int) -> bool:
     return proposal.kind is ProposalKind.HARNESS and pair_cell(proposal, ctx, index)[0] not in proposal.families
 
 
-def pair_task(state: State, proposal: Proposal, ctx: Context, index: int) -> Task:
-    """The task of a pair: an unused GATE task, or for a negative index a fixed ANCHOR task."""
+def pair_task(used: Container[str], proposal: Proposal, ctx: Context, index: int) -> Task:
+    """The task of a pair: a GATE task that is not among the used ones, or for a negative index a fixed ANCHOR task."""
     family, level = pair_cell(proposal, ctx, index)
     if index < 0:
         return draw_task(ctx.sources, family, level, Pool.ANCHOR, derive_seed("anchor", index))
     task = draw_task(ctx.sources, family, level, Pool.GATE, derive_seed("gate", ctx.config.seed, proposal.id, index))
     for attempt in range(MAX_REDRAWS):
-        if task.id not in state.used_gate_tasks:
+        if task.id not in used:
             break
         seed = derive_seed("gate", ctx.config.seed, proposal.id, index, attempt)
         task = draw_task(ctx.sources, family, level, Pool.GATE, seed)

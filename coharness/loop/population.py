@@ -8,7 +8,7 @@ from coharness.loop.choosing import is_choosing
 from coharness.loop.context import FILL_PER_CELL, Context
 from coharness.loop.items import ItemMaker
 from coharness.loop.ranking import Ranking
-from coharness.loop.stage import is_closing, is_out_of_budget, trains_weights
+from coharness.loop.stage import evolves_harness, is_closing, is_out_of_budget, trains_weights
 from coharness.loop.state import Member, State
 from coharness.records import events as ev
 from coharness.records.ids import HarnessId, JobId, PolicyId, derive_seed
@@ -32,37 +32,47 @@ def due_assessment(state: State, ctx: Context, make: ItemMaker) -> ev.Lease | No
             return None
     elif state.ticks < state.fill_rounds * ctx.config.evolution.assess_every:
         return None
-    servings: dict[str, tuple[str, HarnessId, str]] = {}
-    for slot in state.slots:
-        harness = state.harnesses[slot.harness]
-        for family in ctx.space.families:
-            servings.setdefault(
-                ctx.signature(harness, family),
-                (family, slot.harness, serving_format(harness, ctx.sources, family)),
-            )
     items: list[WorkItem] = []
-    # The first assessment is of the base alone, before anything has moved: the champion's own standing.
-    for member in state.members if state.fill_rounds else state.members[:1]:
-        for family, harness_id, fmt in servings.values():
-            for cell_family, level in ctx.space.mix:
-                if cell_family != family:
-                    continue
-                for index in range(FILL_PER_CELL):
-                    # One seed for all members: they are compared on the same tasks.
-                    seed = derive_seed("fill", ctx.config.seed, state.fill_rounds, family, level, index)
-                    items.append(
-                        make.make(
-                            version=member.head.ref,
-                            harness=state.harnesses[harness_id],
-                            harness_id=harness_id,
-                            task=draw_task(ctx.sources, family, level, Pool.SEARCH, seed),
-                            answer_format=fmt,
-                            purpose=Purpose.FILL,
-                            seed=seed,
-                        )
+    for member, family, harness_id, fmt in _assessed(state, ctx):
+        for level in (level for name, level in ctx.space.mix if name == family):
+            for index in range(FILL_PER_CELL):
+                # One seed for all members: they are compared on the same tasks.
+                seed = derive_seed("fill", ctx.config.seed, state.fill_rounds, family, level, index)
+                items.append(
+                    make.make(
+                        version=member.head.ref,
+                        harness=state.harnesses[harness_id],
+                        harness_id=harness_id,
+                        task=draw_task(ctx.sources, family, level, Pool.SEARCH, seed),
+                        answer_format=fmt,
+                        purpose=Purpose.FILL,
+                        seed=seed,
                     )
+                )
     room = ctx.config.budget.rollouts - state.charged
     return ev.Lease(items=tuple(items)) if items and len(items) <= room else None
+
+
+def _assessed(state: State, ctx: Context) -> list[tuple[Member, str, HarnessId, str]]:
+    """(member, family, harness, format) of an assessment.
+
+    The first one is of the base alone, before anything has moved: how the champion stands, and, where harnesses evolve, a look
+    at every answer format, since what the base can do already costs least to find now. Later ones are of all members in every
+    distinct serving of the harness population.
+    """
+    found: dict[tuple[PolicyId, str], tuple[Member, str, HarnessId, str]] = {}
+    first = state.fill_rounds == 0
+    for member in state.members[:1] if first else state.members:
+        for slot in state.slots:
+            harness = state.harnesses[slot.harness]
+            for family in ctx.space.families:
+                formats: tuple[str, ...] = (serving_format(harness, ctx.sources, family),)
+                if first and evolves_harness(state, ctx):
+                    formats = ctx.space.formats[family]
+                for fmt in formats:
+                    key = (member.policy, ctx.signature(harness, family, fmt))
+                    found.setdefault(key, (member, family, slot.harness, fmt))
+    return list(found.values())
 
 
 def due_exploit(state: State, ctx: Context, ranking: Ranking) -> ev.Clone | None:

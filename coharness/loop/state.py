@@ -114,6 +114,9 @@ class State:
     issued: int = 0
     done: int = 0
     failed: int = 0
+    failed_streak: int = 0
+    "Items that failed since the last one that was done."
+    last_failure: str = ""
     cancelled: int = 0
     trained: int = 0
     filtered: int = 0
@@ -164,6 +167,8 @@ class State:
     "Of those, how many rejected the null, i.e. accepted a challenger."
     used_gate_tasks: set[str] = field(default_factory=set)
     num_null: int = 0
+    watched_pairs: int = 0
+    "Evaluation pairs issued when that watch was opened."
     watched: int = 0
     "Length of the champion's history when the last rollback watch was opened."
     num_evaluation_pairs: int = 0

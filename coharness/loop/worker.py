@@ -160,7 +160,7 @@ class EpisodeWorker:
                     # A completion that was cut off has not said what its answer is.
                     attempt.answer = None
                 if attempt.answer is None and attempt.turns <= group.harness.episode.retries:
-                    turn = codec.encode_turn(retry_prompt(group.item.format))
+                    turn = codec.encode_turn(retry_prompt(group.harness, group.item.format))
                     room = self._max_context - len(attempt.ids) - len(turn)
                     if attempt.written < group.item.max_tokens and room > group.item.max_tokens - attempt.written:
                         attempt.add_turn(turn)

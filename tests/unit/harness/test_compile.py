@@ -137,4 +137,6 @@ def test_worked_examples_are_easiest_search_tasks_of_the_family_answered_in_the_
 
 def test_a_retry_tells_nothing_about_the_task() -> None:
     for fmt in FORMATS.values():
-        assert retry_prompt(fmt.name) in (f"No answer was found. {fmt.instruction}", fmt.cue)
+        raw, chat = (Harness(tasks=(), prompt=PromptGenes(template=t)) for t in ("bare", "chat"))
+        assert retry_prompt(raw, fmt.name) == fmt.cue
+        assert retry_prompt(chat, fmt.name) == f"No answer was found. {fmt.instruction}"
