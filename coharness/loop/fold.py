@@ -6,12 +6,11 @@ the decision was made.
 
 from dataclasses import replace
 
-from coharness.evolution.fitness import fitness
 from coharness.harness.compile import serving_signature
 from coharness.loop.context import Context
 from coharness.loop.pairs import is_tie, pair_cell
 from coharness.loop.stage import is_closing, trains_weights
-from coharness.loop.state import Member, Milestone, OpenTest, Slot, State, edit_key
+from coharness.loop.state import CHAMPION, Member, Milestone, OpenTest, Slot, State, edit_key
 from coharness.records import events as ev
 from coharness.records.harness import Harness
 from coharness.records.ids import HarnessId, PolicyId
@@ -199,7 +198,9 @@ def _spawn(state: State, ctx: Context, spawn: ev.Spawn) -> None:
                 slot.moved_at[gene.family] = slot.practised[gene.family]
         slot.harness = harness_id
         return
-    fresh = Slot(harness=harness_id, born=state.ticks, last_proposal=state.ticks)
+    # At the start every slot may propose at once: what the base can be served better costs least to test before it moves.
+    waited = -ctx.config.evolution.propose_every if spawn.slot == len(state.slots) else state.ticks
+    fresh = Slot(harness=harness_id, born=state.ticks, last_proposal=waited)
     if spawn.slot == len(state.slots):
         state.slots.append(fresh)
     else:
@@ -260,11 +261,10 @@ def _decide(state: State, verdict: Verdict) -> None:
             slot.harness = _add_harness(state, rebased)
             state.slot_of[slot.harness] = proposal.manifest["slot"]
         case ProposalKind.PAIR:
-            state.previous_champion, state.previous_fitness = state.champion, state.champion_fitness
-            state.champion_fitness = (proposal.manifest["fitness"][0], proposal.manifest["fitness"][1])
+            state.previous_champion = state.champion
             _crown(state, proposal.challenger, "promoted")
         case ProposalKind.ROLLBACK:
-            state.previous_champion, state.champion_fitness = None, state.previous_fitness
+            state.previous_champion = None
             _crown(state, proposal.challenger, "rolled back")
         case ProposalKind.MERGE:
             _adopt_merge(state, proposal.challenger.version, PolicyId(proposal.manifest["replaces"]))
@@ -298,6 +298,9 @@ def _adopt_merge(state: State, child: VersionRef, replaced: PolicyId) -> None:
 
 def _crown(state: State, serving: Serving, how: str) -> None:
     state.champion = serving
+    state.standing.forget(CHAMPION)
+    known = state.fitness.counts.get(serving.version.policy, {})
+    state.standing.counts[CHAMPION] = {cell: (s, f, 0) for cell, (s, f, _) in known.items()}
     state.champion_history.append((state.charged, serving, how))
 
 
@@ -350,10 +353,8 @@ def _ended(state: State, ctx: Context, item: WorkItem, outcome: Outcome) -> None
                 # The first assessment was of the base, where all members began.
                 for member in state.members[1:]:
                     state.fitness.inherit(member.policy, state.members[0].policy, 0)
-            if state.champion_fitness is None and state.champion is not None:
-                cells = ctx.cells(state.harnesses[state.champion.harness])
-                known = fitness(state.fitness, state.champion.version.policy, state.champion.version.step, cells)
-                state.champion_fitness = (known.mean, known.variance)
+                known = state.fitness.counts.get(state.members[0].policy, {})
+                state.standing.counts[CHAMPION] = dict(known)
     elif item.purpose is Purpose.TRACK:
         state.track_pending -= 1
         if is_done:
@@ -374,6 +375,10 @@ def _signature(state: State, item: WorkItem) -> str:
 
 
 def _observe(state: State, ctx: Context, item: WorkItem, outcome: Outcome) -> None:
+    if item.arm == CHAMPION:
+        cell = (_signature(state, item), item.task.level)
+        state.standing.observe(CHAMPION, cell, 0, outcome.num_correct, item.group_size - outcome.num_correct)
+        return
     if state.member(item.version.policy) is None:
         return
     table = state.practice if item.purpose is Purpose.TRAIN else state.fitness

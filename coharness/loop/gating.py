@@ -24,8 +24,8 @@ WINDOW = 96
 """Pairs a test keeps issued ahead of what is counted: enough to fill batches, few enough to waste little at a decision."""
 ANCHOR_EVERY = 8
 ROLLBACK_EVERY = 8
-PROMISING_Z = 1.28
-"""The champion is challenged when the lead is better with a posterior probability of about .9."""
+PROMISING_Z = 1.0
+"""The champion is challenged when the lead is better with a posterior probability of about .84."""
 
 
 def level_of(test: OpenTest, state: State, ctx: Context) -> float:
@@ -187,8 +187,7 @@ def due_challenge(state: State, ctx: Context, ranking: Ranking) -> ev.Open | Non
     lead = ranking.lead
     if lead is None or state.champion is None or ranking.same_computation(lead, state.champion):
         return None
-    standing = ranking.standing(lead)
-    if standing is None or not _is_promising(standing, state.champion_fitness, ctx, closing):
+    if not _is_promising(ranking, lead, ctx, closing):
         return None
     return _open(
         state,
@@ -197,21 +196,19 @@ def due_challenge(state: State, ctx: Context, ranking: Ranking) -> ev.Open | Non
         lead,
         state.champion,
         test_index=state.num_tests + 1,
-        manifest={"fitness": list(standing), **({"final": True} if closing else {})},
+        manifest={"final": True} if closing else {},
     )
 
 
-def _is_promising(
-    standing: tuple[float, float], champion: tuple[float, float] | None, ctx: Context, closing: bool
-) -> bool:
+def _is_promising(ranking: Ranking, lead: Serving, ctx: Context, closing: bool) -> bool:
     """Whether a challenge is worth its number in the error budget: a test of nothing costs twice the pairs of a won one."""
-    if champion is None:
+    mine, theirs = ranking.of_serving(lead), ranking.of_champion
+    if mine is None or theirs is None:
         return True
-    gain = standing[0] - champion[0]
+    gain = mine.mean - theirs.mean
     if closing:
         return gain > 0
-    error = math.sqrt(standing[1] + champion[1])
-    return gain >= ctx.config.gate.min_effect and gain / error >= PROMISING_Z
+    return gain >= ctx.config.gate.min_effect and gain / math.sqrt(mine.variance + theirs.variance) >= PROMISING_Z
 
 
 def due_race(state: State, ctx: Context, ranking: Ranking) -> ev.Open | None:

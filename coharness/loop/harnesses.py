@@ -36,7 +36,7 @@ LEVELS_EVERY = 3
 RANDOM_POOL = 256
 """A space of at most so many variants (formats and levels apart, which every group draws anew) is used whole by the randomized
 control; of a larger one it draws so many."""
-ADVANTAGE_PROBABILITY = 0.9
+ADVANTAGE_PROBABILITY = 0.8
 """An evidence-led edit changes the format of every family where another one is better with this posterior probability."""
 MIN_ADVANTAGE = 0.05
 REJECTION_TICKS = 120
@@ -110,7 +110,7 @@ def best_evidence(
 
 def due_proposal(state: State, ctx: Context, ranking: Ranking) -> ev.Open | None:
     """An edit of the serving genes of the slot that has waited longest, to be tested at one pinned version."""
-    if not evolves_harness(state, ctx) or not may_propose(state, ctx):
+    if not evolves_harness(state, ctx) or not may_propose(state, ctx) or state.fill_done_at < 0:
         return None
     busy = {t.proposal.manifest["slot"] for t in state.tests.values() if t.proposal.kind is ProposalKind.HARNESS}
     waiting = [

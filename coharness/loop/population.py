@@ -5,13 +5,14 @@ import numpy as np
 from coharness.evolution.exploit import Candidate, choose_exploit
 from coharness.harness.compile import serving_format
 from coharness.loop.choosing import is_choosing
-from coharness.loop.context import FILL_PER_CELL, Context
+from coharness.loop.context import FILL_PER_CELL, SCOUT_PER_CELL, Context
 from coharness.loop.items import ItemMaker
 from coharness.loop.ranking import Ranking
 from coharness.loop.stage import evolves_harness, is_closing, is_out_of_budget, trains_weights
-from coharness.loop.state import Member, State
+from coharness.loop.state import CHAMPION, Member, State
 from coharness.records import events as ev
 from coharness.records.ids import HarnessId, JobId, PolicyId, derive_seed
+from coharness.records.policy import VersionRef
 from coharness.records.proposals import ProposalKind
 from coharness.records.task import Pool
 from coharness.records.training import MergeJob
@@ -33,34 +34,39 @@ def due_assessment(state: State, ctx: Context, make: ItemMaker) -> ev.Lease | No
     elif state.ticks < state.fill_rounds * ctx.config.evolution.assess_every:
         return None
     items: list[WorkItem] = []
-    for member, family, harness_id, fmt in _assessed(state, ctx):
+    for version, family, harness_id, fmt, arm in _assessed(state, ctx):
         for level in (level for name, level in ctx.space.mix if name == family):
-            for index in range(FILL_PER_CELL):
+            for index in range(FILL_PER_CELL if state.fill_rounds else SCOUT_PER_CELL):
                 # One seed for all members: they are compared on the same tasks.
                 seed = derive_seed("fill", ctx.config.seed, state.fill_rounds, family, level, index)
                 items.append(
                     make.make(
-                        version=member.head.ref,
+                        version=version,
                         harness=state.harnesses[harness_id],
                         harness_id=harness_id,
                         task=draw_task(ctx.sources, family, level, Pool.SEARCH, seed),
                         answer_format=fmt,
                         purpose=Purpose.FILL,
                         seed=seed,
+                        arm=arm,
                     )
                 )
     room = ctx.config.budget.rollouts - state.charged
     return ev.Lease(items=tuple(items)) if items and len(items) <= room else None
 
 
-def _assessed(state: State, ctx: Context) -> list[tuple[Member, str, HarnessId, str]]:
-    """(member, family, harness, format) of an assessment.
+Assessed = tuple[VersionRef, str, HarnessId, str, str]
+"""(version, family, harness, format, arm)"""
+
+
+def _assessed(state: State, ctx: Context) -> list[Assessed]:
+    """Who is assessed in what.
 
     The first one is of the base alone, before anything has moved: how the champion stands, and, where harnesses evolve, a look
     at every answer format, since what the base can do already costs least to find now. Later ones are of all members in every
-    distinct serving of the harness population.
+    distinct serving of the harness population, and of the champion in its own, all on the same tasks.
     """
-    found: dict[tuple[PolicyId, str], tuple[Member, str, HarnessId, str]] = {}
+    found: dict[tuple[PolicyId, str], Assessed] = {}
     first = state.fill_rounds == 0
     for member in state.members[:1] if first else state.members:
         for slot in state.slots:
@@ -71,7 +77,13 @@ def _assessed(state: State, ctx: Context) -> list[tuple[Member, str, HarnessId, 
                     formats = ctx.space.formats[family]
                 for fmt in formats:
                     key = (member.policy, ctx.signature(harness, family, fmt))
-                    found.setdefault(key, (member, family, slot.harness, fmt))
+                    found.setdefault(key, (member.head.ref, family, slot.harness, fmt, ""))
+    champion = state.champion
+    if champion is not None and not first:
+        harness = state.harnesses[champion.harness]
+        for family in ctx.space.families:
+            fmt = serving_format(harness, ctx.sources, family)
+            found[CHAMPION, family] = (champion.version, family, champion.harness, fmt, CHAMPION)
     return list(found.values())
 
 

@@ -2,7 +2,7 @@
 
 from coharness.evolution.fitness import Fitness, fitness
 from coharness.loop.context import Context
-from coharness.loop.state import Member, State
+from coharness.loop.state import CHAMPION, Member, State
 from coharness.records.ids import HarnessId, PolicyId
 from coharness.records.work import Serving
 
@@ -34,13 +34,20 @@ class Ranking:
                     best = (fit.mean, Serving(member.head.ref, slot.harness))
         return best[1] if best else None
 
-    def standing(self, serving: Serving) -> tuple[float, float] | None:
-        """Mean and variance of a serving's fitness, None where its member is gone."""
+    def of_serving(self, serving: Serving) -> Fitness | None:
+        """Fitness of a serving, None where its member is gone."""
         member = self._state.member(serving.version.policy)
-        if member is None:
+        return None if member is None else self.fitness(member, serving.harness)
+
+    @property
+    def of_champion(self) -> Fitness | None:
+        """Fitness of the champion's frozen version in its harness, None before it was assessed whole."""
+        champion = self._state.champion
+        if champion is None:
             return None
-        fit = self.fitness(member, serving.harness)
-        return fit.mean, fit.variance
+        cells = self._ctx.cells(self._state.harnesses[champion.harness])
+        known = fitness(self._state.standing, CHAMPION, 0, cells)
+        return None if known.num_empty else known
 
     def of_policy(self, policy: PolicyId) -> float:
         """Best assessed mean of a policy over the slots, -1 where it has none."""

@@ -153,11 +153,11 @@ class State:
     fitness: EvidenceTable = field(default_factory=lambda: EvidenceTable(4.0))
     "From greedy episodes on shared tasks: decides who is better."
 
+    standing: EvidenceTable = field(default_factory=lambda: EvidenceTable(1.0))
+    "What assessments say of the champion's frozen version, under the name `CHAMPION`; it does not fade, since it does not move."
+
     champion: Serving | None = None
-    champion_fitness: tuple[float, float] | None = None
-    "Mean and variance of the champion's fitness when it was crowned; for the start, at the first assessment."
     previous_champion: Serving | None = None
-    previous_fitness: tuple[float, float] | None = None
     champion_history: list[tuple[int, Serving, str]] = field(default_factory=list)
     tests: dict[ProposalId, OpenTest] = field(default_factory=dict)
     verdicts: list[Verdict] = field(default_factory=list)
@@ -229,6 +229,9 @@ class State:
             f"done {self.done} != trained {self.trained} + filtered {self.filtered} + evaluated {self.evaluated} + "
             f"waiting {waiting} (in jobs {in_jobs})"
         )
+
+
+CHAMPION = PolicyId("champion")
 
 
 def edit_key(parent: Harness, child: Harness) -> str:

@@ -20,7 +20,7 @@ from coharness.loop.items import ItemMaker
 from coharness.loop.journal import read_frames
 from coharness.loop.pairs import is_tie, pair_cell, pair_task
 from coharness.loop.ranking import Ranking
-from coharness.loop.state import OpenTest, State
+from coharness.loop.state import CHAMPION, OpenTest, State
 from coharness.records import events as ev
 from coharness.records.ids import PolicyId
 from coharness.records.policy import VersionRef
@@ -54,7 +54,6 @@ def challenge(core: Evolution, **fields: Any) -> Proposal:
         challenger=challenger,
         incumbent=incumbent,
         test_index=core.state.num_tests + 1,
-        manifest={"fitness": [0.6, 0.001]},
         **fields,
     )
 
@@ -419,7 +418,6 @@ def test_a_a_tests_are_spread_over_the_budget(tmp_path: Path) -> None:
 def promoted(core: Evolution) -> tuple[Serving, Serving]:
     """Promote p1; returns the old and the new champion."""
     old = champion_of(core)
-    core.state.champion_fitness = (0.4, 0.002)
     decide(core, challenge(core), VerdictKind.ACCEPTED)
     return old, champion_of(core)
 
@@ -429,7 +427,6 @@ def test_a_promotion_is_watched_and_a_rollback_restores_the_previous_champion(tm
     assert gating.due_rollback(core.state, core.context) is None
     old, new = promoted(core)
     assert new != old
-    assert core.state.champion_fitness == (0.6, 0.001)
     watch = gating.due_rollback(core.state, core.context)
     assert watch is not None
     assert (watch.proposal.challenger, watch.proposal.incumbent) == (old, new)
@@ -439,7 +436,6 @@ def test_a_promotion_is_watched_and_a_rollback_restores_the_previous_champion(tm
     heads = [member.head.ref for member in core.state.members]
     decide(core, watch.proposal, VerdictKind.ACCEPTED)
     assert core.state.champion == old
-    assert core.state.champion_fitness == (0.4, 0.002)
     assert [how for _, _, how in core.state.champion_history] == ["start", "promoted", "rolled back"]
     # It restores what is served, never what is trained; and it is not watched in its turn.
     assert [member.head.ref for member in core.state.members] == heads
@@ -501,6 +497,13 @@ def known(core: Evolution, policy: str, share: float) -> VersionRef:
     return member.head.ref
 
 
+def champion_stands(core: Evolution, share: float) -> None:
+    """Assess the champion: 40 episodes in each cell of which this share is solved."""
+    harness = core.state.harnesses[champion_of(core).harness]
+    for cell in core.context.cells(harness):
+        core.state.standing.observe(CHAMPION, cell, 0, round(40 * share), round(40 * (1 - share)))
+
+
 @pytest.mark.parametrize(("share", "closing", "is_due"), [(0.7, False, True), (0.45, False, False), (0.45, True, True)])
 def test_only_a_challenge_that_promises_something_is_opened(
     tmp_path: Path, share: float, closing: bool, is_due: bool
@@ -508,7 +511,7 @@ def test_only_a_challenge_that_promises_something_is_opened(
     core = core_of(tmp_path)
     publish(core, "p1")
     lead = known(core, "p1", share)
-    core.state.champion_fitness = (0.43, 0.002)
+    champion_stands(core, 0.43)
     core.state.fill_done_at = 1
     if closing:
         core.state.charged = 4_000 - core.context.tests_reserve
@@ -524,7 +527,7 @@ def test_a_challenge_waits_for_an_assessment_and_for_the_one_before_it(tmp_path:
     core = core_of(tmp_path)
     publish(core, "p1")
     known(core, "p1", 0.8)
-    core.state.champion_fitness = (0.4, 0.002)
+    champion_stands(core, 0.4)
     assert gating.due_challenge(core.state, core.context, Ranking(core.state, core.context)) is None
     core.state.fill_done_at = 1
     due = gating.due_challenge(core.state, core.context, Ranking(core.state, core.context))
@@ -539,7 +542,8 @@ def test_the_champion_does_not_challenge_itself(tmp_path: Path) -> None:
     core = core_of(tmp_path)
     # All members are still the base: the same computation under another name.
     known(core, "p1", 0.9)
-    core.state.champion_fitness, core.state.fill_done_at = (0.4, 0.002), 1
+    champion_stands(core, 0.4)
+    core.state.fill_done_at = 1
     assert gating.due_challenge(core.state, core.context, Ranking(core.state, core.context)) is None
 
 

@@ -71,7 +71,6 @@ def challenge(core):
         challenger=Serving(publish(core, "p1"), inc.harness),
         incumbent=inc,
         test_index=core.state.num_tests + 1,
-        manifest={"fitness": [0.6, 0.001]},
     )
 
 
