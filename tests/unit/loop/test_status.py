@@ -34,12 +34,15 @@ def test_it_has_every_key_that_the_display_reads(finished: tuple[RunDir, Evoluti
 def test_it_is_json_and_the_display_can_show_it(finished: tuple[RunDir, Evolution]) -> None:
     status = json.loads(json.dumps(status_of(finished[1].state, finished[1].context), allow_nan=False))
     snapshot = Snapshot.of(status)
-    assert (snapshot.phase, snapshot.rollouts, snapshot.budget, snapshot.share) == ("done", 1_500, 1_500, 1.0)
+    # A pair takes two episodes, so one may be left over.
+    assert (snapshot.phase, snapshot.budget) == ("done", 1_500)
+    assert snapshot.rollouts in (1_499, 1_500)
+    assert snapshot.share == snapshot.rollouts / 1_500
     assert snapshot.track is not None
     assert 0 < snapshot.track <= 1
     assert snapshot.fitness is not None
     assert snapshot.accepted + snapshot.rejected == sum(v.kind != "withdrawn" for v in finished[1].state.verdicts)
-    assert "1,500/1,500 rollouts (100%)" in plain_line(snapshot)
+    assert f"{snapshot.rollouts:,}/1,500 rollouts (100%)" in plain_line(snapshot)
 
 
 def test_the_files_alone_say_the_same(finished: tuple[RunDir, Evolution]) -> None:

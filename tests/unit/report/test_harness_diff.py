@@ -68,7 +68,7 @@ def test_phrases_name_gene_and_both_values_serving_genes_first() -> None:
         "trains on count too, levels 1, weight 0.5",
         "training levels of sort: 1–2 → 1–4",
         "training weight of sort: 1 → 2",
-        "success that moves a level up: 0.7 → 0.9",
+        "success that moves a level up: 0.6 → 0.9",
         "reward for partial credit: 0 → 0.25",
     ]
     assert harness_diff(after, before)[4] == "no longer trains on count"
