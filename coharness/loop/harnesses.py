@@ -36,8 +36,11 @@ LEVELS_EVERY = 3
 RANDOM_POOL = 256
 """A space of at most so many variants (formats and levels apart, which every group draws anew) is used whole by the randomized
 control; of a larger one it draws so many."""
-ADVANTAGE_PROBABILITY = 0.8
-"""An evidence-led edit changes the format of every family where another one is better with this posterior probability."""
+SCOUTED_PROBABILITY = 0.8
+"""An evidence-led edit changes the format of every family where another one is better with this posterior probability: on what
+the first assessment saw of the base, which nothing has moved yet ..."""
+PRACTISED_PROBABILITY = 0.97
+"""... and on practice later, when weights and evidence both move: a test of nothing spends from the same error budget."""
 MIN_ADVANTAGE = 0.05
 REJECTION_TICKS = 120
 """Ticks after which an edit that lost its test may be proposed again."""
@@ -184,6 +187,8 @@ def was_rejected(state: State, parent: Harness, child: Harness) -> bool:
 def better_formats(state: State, ctx: Context, parent: Harness, member: Member) -> Harness | None:
     """The parent with another format for each family in which the member's practice says that it does better."""
     child = parent
+    scouted = state.ticks < ctx.config.evolution.propose_every
+    needed = SCOUTED_PROBABILITY if scouted else PRACTISED_PROBABILITY
     for family in ctx.space.families:
         serving = serving_format(parent, ctx.sources, family)
         current = format_value(state, ctx, parent, member, family, serving)
@@ -192,10 +197,7 @@ def better_formats(state: State, ctx: Context, parent: Harness, member: Member) 
             if fmt == serving:
                 continue
             cells = format_value(state, ctx, parent, member, family, fmt)
-            if (
-                _mean(cells) > best_mean + MIN_ADVANTAGE
-                and probability_mean_greater(cells, current) >= ADVANTAGE_PROBABILITY
-            ):
+            if _mean(cells) > best_mean + MIN_ADVANTAGE and probability_mean_greater(cells, current) >= needed:
                 best, best_mean = fmt, _mean(cells)
         if best != serving:
             child = set_format(child, family, best)
