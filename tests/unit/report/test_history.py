@@ -256,7 +256,9 @@ def test_the_history_of_a_whole_run_agrees_with_the_cores_own_state(schedule: st
     ]
     alive = {life.slot: life for life in history.policies.values() if life.joined and life.ended is None}
     assert [alive[i].id for i in range(len(state.members))] == [member.policy for member in state.members]
-    assert [alive[i].versions[-1].digest for i in range(len(state.members))] == [m.head.weights.digest for m in state.members]
+    assert [alive[i].versions[-1].digest for i in range(len(state.members))] == [
+        m.head.weights.digest for m in state.members
+    ]
     live = {span.slot: span.harness for span in history.harness_spans if span.end is None}
     assert [live[i] for i in range(len(state.slots))] == [slot.harness for slot in state.slots]
     assert [life.verdict for life in sorted(history.decided(), key=lambda x: x.proposal.id)] == sorted(
