@@ -54,6 +54,12 @@ class Context:
         return max(min(CHOOSE_GLOBAL, self.config.budget.rollouts // 32 // (self.num_global_options + 1)), 1)
 
     @property
+    def scout_per_cell(self) -> int:
+        """Tasks of each (family, format, level) in the first assessment; fewer where the budget is small."""
+        cells = sum(len(self.space.formats[family]) for family, _ in self.space.mix)
+        return max(min(SCOUT_PER_CELL, self.config.budget.rollouts // 16 // cells), 1)
+
+    @property
     def num_fill(self) -> int:
         """Episodes of one assessment of one member in one harness."""
         return FILL_PER_CELL * len(self.space.mix)
@@ -80,7 +86,7 @@ class Context:
 FILL_PER_CELL = 2
 """Tasks of each cell of the mix in one assessment."""
 SCOUT_PER_CELL = 6
-"""The same in the first one, which looks at every answer format on the base."""
+"""Most tasks of each cell in the first one, which looks at every answer format on the base."""
 CHOOSE_PER_CELL = 24
 """Most tasks on which the randomized control tries each (family, format)."""
 CHOOSE_GLOBAL = 96

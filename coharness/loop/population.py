@@ -5,7 +5,7 @@ import numpy as np
 from coharness.evolution.exploit import Candidate, choose_exploit
 from coharness.harness.compile import serving_format
 from coharness.loop.choosing import is_choosing
-from coharness.loop.context import FILL_PER_CELL, SCOUT_PER_CELL, Context
+from coharness.loop.context import FILL_PER_CELL, Context
 from coharness.loop.items import ItemMaker
 from coharness.loop.ranking import Ranking
 from coharness.loop.stage import evolves_harness, is_closing, is_out_of_budget, trains_weights
@@ -36,7 +36,7 @@ def due_assessment(state: State, ctx: Context, make: ItemMaker) -> ev.Lease | No
     items: list[WorkItem] = []
     for version, family, harness_id, fmt, arm in _assessed(state, ctx):
         for level in (level for name, level in ctx.space.mix if name == family):
-            for index in range(FILL_PER_CELL if state.fill_rounds else SCOUT_PER_CELL):
+            for index in range(FILL_PER_CELL if state.fill_rounds else ctx.scout_per_cell):
                 # One seed for all members: they are compared on the same tasks.
                 seed = derive_seed("fill", ctx.config.seed, state.fill_rounds, family, level, index)
                 items.append(

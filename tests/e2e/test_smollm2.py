@@ -14,7 +14,7 @@ from coharness.records.errors import PreflightError
 ROOT = Path(__file__).resolve().parents[2]
 TINY_RUN = (
     "fleet.type=local",
-    "budget.rollouts=40",
+    "budget.rollouts=64",
     "population.num_policies=2",
     "training.groups_per_update=4",
     "training.max_staleness=1",
