@@ -47,7 +47,7 @@ def test_a_small_run_trains_lora_members_of_a_real_model_and_reports(tmp_path, b
     done = subprocess.run(
         [sys.executable, "-m", "coharness", "run", "experiments/smollm2/config.yaml", f"run_dir={run_dir}", *TINY_RUN,
          "--progress", "none"],
-        cwd=ROOT, capture_output=True, text=True, timeout=400, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=560, check=False,
         env={**os.environ, "OMP_NUM_THREADS": "2", "PYTHONHASHSEED": "0"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
