@@ -6,25 +6,19 @@ the decision was made.
 
 from dataclasses import replace
 
-from coharness.harness.compile import serving_signature
 from coharness.loop.context import Context
-from coharness.loop.pairs import is_tie, pair_cell
-from coharness.loop.stage import is_closing, trains_weights
-from coharness.loop.state import CHAMPION, Member, Milestone, OpenTest, Slot, State, edit_key
+from coharness.loop.counting import advance
+from coharness.loop.results import batch_done, job_done
+from coharness.loop.stage import is_closing
+from coharness.loop.state import CHAMPION, Member, OpenTest, Slot, State, edit_key
 from coharness.records import events as ev
 from coharness.records.harness import Harness
 from coharness.records.ids import HarnessId, PolicyId
 from coharness.records.policy import PolicyVersion, VersionRef
 from coharness.records.proposals import ProposalKind, Verdict, VerdictKind
-from coharness.records.training import JobResult, JobStatus, MergeJob, TrainJob
-from coharness.records.work import BatchResult, Outcome, OutcomeStatus, Purpose, Serving, WorkItem
+from coharness.records.training import TrainJob
+from coharness.records.work import Purpose, Serving, WorkItem
 from coharness.spaces.training_space import initial_hyperparameters
-from coharness.stats.sequential import PairedCounts
-
-NUM_MILESTONES = 8
-MAX_JOB_FAILURES = 3
-"""Jobs of one member that may fail in a row before its groups are set aside."""
-WIN, LOSS, TIE = (PairedCounts(wins=w, losses=lo, ties=t) for w, lo, t in ((1, 0, 0), (0, 1, 0), (0, 0, 1)))
 
 
 def apply(state: State, ctx: Context, event: ev.Event) -> None:
@@ -38,9 +32,9 @@ def apply(state: State, ctx: Context, event: ev.Event) -> None:
         case ev.Issued():
             _issued(state, ctx, event.directive)
         case ev.BatchDone():
-            _batch_done(state, ctx, event.result)
+            batch_done(state, ctx, event.result)
         case ev.JobDone():
-            _job_done(state, event.result)
+            job_done(state, event.result)
         case ev.Started():
             _started(state, ctx, event)
         case ev.Resumed():
@@ -94,7 +88,7 @@ def _issued(state: State, ctx: Context, directive: ev.Directive) -> None:
             state.next_job += 1
             state.next_policy += 1
             state.last_merge = state.ticks
-            _count_operator(state, f"merge.{directive.job.rule}", 0)
+            state.count_operator(f"merge.{directive.job.rule}", 0)
         case ev.Clone():
             _clone(state, directive)
         case ev.Spawn():
@@ -177,8 +171,8 @@ def _clone(state: State, clone: ev.Clone) -> None:
     )
     state.next_policy += 1
     state.exploited_at = state.fill_done_at
-    _count_operator(state, "exploit", 0)
-    _count_operator(state, "exploit", 1)
+    state.count_operator("exploit", 0)
+    state.count_operator("exploit", 1)
 
 
 def _spawn(state: State, ctx: Context, spawn: ev.Spawn) -> None:
@@ -206,7 +200,7 @@ def _spawn(state: State, ctx: Context, spawn: ev.Spawn) -> None:
     else:
         state.slots[spawn.slot] = fresh
         state.last_spawn = state.ticks
-        _count_operator(state, f"spawn.{spawn.operator}", 0)
+        state.count_operator(f"spawn.{spawn.operator}", 0)
     if state.champion is None:
         _crown(state, Serving(state.members[0].head.ref, harness_id), "start")
 
@@ -236,7 +230,7 @@ def _open(state: State, ctx: Context, directive: ev.Open) -> None:
             state.watched = len(state.champion_history)
             state.watched_pairs = state.num_evaluation_pairs
     if proposal.kind not in (ProposalKind.MERGE, ProposalKind.NULL):
-        _count_operator(state, proposal.operator, 0)
+        state.count_operator(proposal.operator, 0)
 
 
 def _decide(state: State, verdict: Verdict) -> None:
@@ -244,7 +238,7 @@ def _decide(state: State, verdict: Verdict) -> None:
     proposal = test.proposal
     state.verdicts.append(verdict)
     if verdict.kind is not VerdictKind.WITHDRAWN and proposal.kind is not ProposalKind.NULL:
-        _count_operator(state, proposal.operator, 1 if verdict.kind is VerdictKind.ACCEPTED else 2)
+        state.count_operator(proposal.operator, 1 if verdict.kind is VerdictKind.ACCEPTED else 2)
     if verdict.kind is VerdictKind.REJECTED and proposal.kind is ProposalKind.HARNESS:
         parent, child = (state.harnesses[s.harness] for s in (proposal.incumbent, proposal.challenger))
         state.rejected_edits[edit_key(parent, child)] = state.ticks
@@ -304,216 +298,6 @@ def _crown(state: State, serving: Serving, how: str) -> None:
     state.champion_history.append((state.charged, serving, how))
 
 
-# Results ------------------------------------------------------------------------------------------------------------
-
-
-def _batch_done(state: State, ctx: Context, result: BatchResult) -> None:
-    state.work_cpu_s += result.cpu_s
-    for outcome in result.outcomes:
-        item = state.running.pop(outcome.item)
-        match outcome.status:
-            case OutcomeStatus.DONE:
-                state.done += 1
-                state.failed_streak = 0
-                state.episodes[item.purpose] += item.group_size
-                if item.purpose.is_charged:
-                    state.tokens += outcome.num_prompt_tokens + outcome.num_output_tokens
-            case OutcomeStatus.FAILED:
-                state.failed += 1
-                state.failed_streak += 1
-                state.last_failure = f"{outcome.boundary}: {outcome.message}"
-            case OutcomeStatus.CANCELLED:
-                state.cancelled += 1
-        if outcome.status is not OutcomeStatus.DONE and item.purpose.is_charged:
-            state.charged -= item.group_size
-        _ended(state, ctx, item, outcome)
-    _mark_milestones(state, ctx)
-
-
-def _ended(state: State, ctx: Context, item: WorkItem, outcome: Outcome) -> None:
-    is_done = outcome.status is OutcomeStatus.DONE
-    if item.purpose is Purpose.TRAIN:
-        if is_done:
-            _practised(state, ctx, item, outcome)
-        return
-    state.evaluated += is_done
-    if item.proposal is not None:
-        if not is_done:
-            state.charged_tests -= item.group_size
-        test = state.tests.get(item.proposal)
-        if test is not None:
-            _arm_ended(test, ctx, item, outcome.num_correct > 0, is_done)
-    elif item.purpose is Purpose.FILL:
-        if is_done:
-            _observe(state, ctx, item, outcome)
-        state.fill_pending -= 1
-        if state.fill_pending == 0:
-            state.fill_done_at = state.ticks
-            if state.fill_rounds == 1:
-                # The first assessment was of the base, where all members began.
-                for member in state.members[1:]:
-                    state.fitness.inherit(member.policy, state.members[0].policy, 0)
-                known = state.fitness.counts.get(state.members[0].policy, {})
-                state.standing.counts[CHAMPION] = dict(known)
-    elif item.purpose is Purpose.TRACK:
-        state.track_pending -= 1
-        if is_done:
-            serving = Serving(item.version, item.harness)
-            correct, tried = state.track_running.get(serving, (0, 0))
-            state.track_running[serving] = (correct + outcome.num_correct, tried + item.group_size)
-        if state.track_pending == 0:
-            state.track, state.track_running = state.track_running, {}
-    elif item.purpose is Purpose.CHOOSE:
-        state.choose_pending -= 1
-        if is_done:
-            correct, tried = state.choose_tally.get(item.arm, (0, 0))
-            state.choose_tally[item.arm] = (correct + outcome.num_correct, tried + item.group_size)
-
-
-def _signature(state: State, item: WorkItem) -> str:
-    return serving_signature(state.harnesses[item.harness], item.task.family, item.format)
-
-
-def _observe(state: State, ctx: Context, item: WorkItem, outcome: Outcome) -> None:
-    if item.arm == CHAMPION:
-        cell = (_signature(state, item), item.task.level)
-        state.standing.observe(CHAMPION, cell, 0, outcome.num_correct, item.group_size - outcome.num_correct)
-        return
-    if state.member(item.version.policy) is None:
-        return
-    table = state.practice if item.purpose is Purpose.TRAIN else state.fitness
-    cell = (_signature(state, item), item.task.level)
-    table.observe(
-        item.version.policy, cell, item.version.step, outcome.num_correct, item.group_size - outcome.num_correct
-    )
-
-
-def _practised(state: State, ctx: Context, item: WorkItem, outcome: Outcome) -> None:
-    _observe(state, ctx, item, outcome)
-    state.practised += 1
-    index = state.slot_of.get(item.harness)
-    if index is not None and index < len(state.slots):
-        slot = state.slots[index]
-        slot.practised[item.task.family] += 1
-        slot.by_policy[item.version.policy] += 1
-    member = state.member(item.version.policy)
-    if member is None or not trains_weights(state, ctx):
-        state.filtered += 1
-        if member is not None and state.practised % ctx.config.training.groups_per_update == 0:
-            state.ticks += 1
-        return
-    member.waiting.append((item.id, item.version.step))
-    state.recent.append((item.id, item.version.policy))
-
-
-def _arm_ended(test: OpenTest, ctx: Context, item: WorkItem, correct: bool, is_done: bool) -> None:
-    test.running -= 1
-    if not is_done:
-        test.void.add(item.pair)
-        test.half.pop(item.pair, None)
-    elif item.pair not in test.void:
-        first = test.half.pop(item.pair, None)
-        if first is None:
-            test.half[item.pair] = (item.arm, correct)
-            return
-        mine, theirs = (correct, first[1]) if item.arm == "challenger" else (first[1], correct)
-        difference = int(mine) - int(theirs)
-        if item.pair < 0:
-            test.anchors = test.anchors + _count(difference)
-            return
-        test.done[item.pair] = (item.task.family, difference)
-    advance(test, ctx)
-
-
-def advance(test: OpenTest, ctx: Context) -> None:
-    """Count main pairs in index order as far as they are known, so that the order of arrival cannot bias a look."""
-    limit = max_pairs(test, ctx)
-    while test.prefix < limit:
-        index = test.prefix
-        if index in test.void:
-            test.void.discard(index)
-            test.prefix += 1
-            if test.prefix == limit:
-                test.look = (test.counts, dict(test.by_family), test.anchors)
-            continue
-        if index in test.done:
-            family, difference = test.done.pop(index)
-        elif is_tie(test.proposal, ctx, index):
-            family, difference = pair_cell(test.proposal, ctx, index)[0], 0
-        else:
-            return
-        test.prefix += 1
-        one = _count(difference)
-        test.counts = test.counts + one
-        test.by_family[family] = test.by_family[family] + one if family in test.by_family else one
-        if test.counts.num_pairs % ctx.config.gate.look_every == 0 or test.prefix == limit:
-            test.look = (test.counts, dict(test.by_family), test.anchors)
-
-
-def max_pairs(test: OpenTest, ctx: Context) -> int:
-    """Most pairs that a test may use."""
-    gate = ctx.config.gate
-    match test.proposal.kind:
-        case ProposalKind.MERGE:
-            return ctx.config.evolution.race_pairs
-        case ProposalKind.NULL:
-            return gate.null_pairs
-        case ProposalKind.ROLLBACK:
-            return gate.rollback_pairs
-        case _:
-            return gate.max_pairs
-
-
-def _count(difference: int) -> PairedCounts:
-    return WIN if difference > 0 else LOSS if difference < 0 else TIE
-
-
-def _job_done(state: State, result: JobResult) -> None:
-    job = state.jobs.pop(result.job)
-    state.work_cpu_s += result.cpu_s
-    version = result.version
-    if version is not None:
-        state.versions[version.ref] = version
-    if isinstance(job, MergeJob):
-        if version is not None:
-            state.merges_ready.append((version.ref, tuple(p.ref for p in job.parents)))
-        else:
-            _count_operator(state, f"merge.{job.rule}", 2)
-        return
-    member = state.member(job.policy)
-    if version is not None:
-        state.trained += len(job.items)
-        state.ticks += 1
-    elif result.status is JobStatus.QUARANTINED or member is None or member.failures + 1 >= MAX_JOB_FAILURES:
-        state.filtered += len(job.items)
-    else:
-        # Back to the front of the queue with their true age, so that the bound on staleness still holds.
-        member.waiting.extendleft(reversed(member.in_job))
-    if member is None:
-        return
-    member.job, member.in_job = None, ()
-    if version is not None:
-        member.head, member.failures = version, 0
-    else:
-        member.failures += 1
-        if result.status is JobStatus.QUARANTINED:
-            # A non-finite update: the same step would fail again, a smaller one may not.
-            member.hyperparameters["learning_rate"] /= 2
-
-
-def _mark_milestones(state: State, ctx: Context) -> None:
-    if state.champion is None:
-        return
-    spent = sum(n for purpose, n in state.episodes.items() if Purpose(purpose).is_charged)
-    while (
-        len(state.milestones) < NUM_MILESTONES
-        and spent >= (len(state.milestones) + 1) * ctx.config.budget.rollouts / NUM_MILESTONES
-    ):
-        state.milestones.append(
-            Milestone(rollouts=spent, tokens=state.tokens, cpu_s=state.cpu_s, serving=state.champion)
-        )
-
-
 # Shared -------------------------------------------------------------------------------------------------------------
 
 
@@ -527,7 +311,3 @@ def _add_harness(state: State, harness: Harness) -> HarnessId:
     harness_id = harness.id
     state.harnesses.setdefault(harness_id, harness)
     return harness_id
-
-
-def _count_operator(state: State, operator: str, index: int) -> None:
-    state.operator_counts.setdefault(operator, [0, 0, 0])[index] += 1

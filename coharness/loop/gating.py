@@ -7,7 +7,7 @@ against its level, read when it is looked at. Races of merges, the A/A test and 
 import math
 
 from coharness.loop.context import Context
-from coharness.loop.fold import max_pairs
+from coharness.loop.counting import max_pairs
 from coharness.loop.items import ItemMaker
 from coharness.loop.pairs import is_tie, pair_task, purpose_of, served_format
 from coharness.loop.ranking import Ranking

@@ -208,9 +208,9 @@ class State:
         """The member of this name, None where it is gone."""
         return next((m for m in self.members if m.policy == policy), None)
 
-    def harness(self, harness_id: HarnessId) -> Harness:
-        """A genome by its name."""
-        return self.harnesses[harness_id]
+    def count_operator(self, operator: str, index: int) -> None:
+        """Count an operator as proposed (index 0), accepted (1) or rejected (2)."""
+        self.operator_counts.setdefault(operator, [0, 0, 0])[index] += 1
 
     @property
     def cpu_s(self) -> float:

@@ -351,11 +351,11 @@ def test_tests_outside_the_error_budget_have_a_level_of_their_own(
 def test_an_accepted_edit_goes_into_its_slot_and_keeps_the_levels_that_moved_since(tmp_path: Path) -> None:
     core = core_of(tmp_path)
     proposal = edit(core, "count")
-    before = core.state.harness(core.state.slots[0].harness)
+    before = core.state.harnesses[core.state.slots[0].harness]
     moved = replace(before, tasks=tuple(replace(g, level_high=3) for g in before.tasks))
     issue(core, ev.Spawn(harness=moved, slot=0, operator="levels", parents=(before.id,)))
     decide(core, proposal, VerdictKind.ACCEPTED)
-    now = core.state.harness(core.state.slots[0].harness)
+    now = core.state.harnesses[core.state.slots[0].harness]
     assert now == set_format(moved, "count", "trace")
     assert (core.state.num_tests, core.state.num_rejections) == (1, 1)
     # What serves is still the champion; an edit alone promotes nobody.
