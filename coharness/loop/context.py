@@ -85,7 +85,7 @@ class Context:
 
 FILL_PER_CELL = 2
 """Tasks of each cell of the mix in one assessment."""
-SCOUT_PER_CELL = 6
+SCOUT_PER_CELL = 8
 """Most tasks of each cell in the first one, which looks at every answer format on the base."""
 CHOOSE_PER_CELL = 24
 """Most tasks on which the randomized control tries each (family, format)."""

@@ -36,7 +36,7 @@ LEVELS_EVERY = 3
 RANDOM_POOL = 256
 """A space of at most so many variants (formats and levels apart, which every group draws anew) is used whole by the randomized
 control; of a larger one it draws so many."""
-SCOUTED_PROBABILITY = 0.8
+SCOUTED_PROBABILITY = 0.7
 """An evidence-led edit changes the format of every family where another one is better with this posterior probability: on what
 the first assessment saw of the base, which nothing has moved yet ..."""
 PRACTISED_PROBABILITY = 0.97
