@@ -12,9 +12,11 @@ import os
 import time
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from coharness.records.codec import decode, encode
 from coharness.records.errors import JournalError
@@ -48,11 +50,15 @@ class JournalWriter:
         self._epoch = epoch
         self._next = last_seq(journal_dir) + 1
         self._number = 0
-        self._file: IO[bytes] | None = None
+        self._file: FileIO | None = None
         self._open_segment()
 
     def append(self, events: Sequence[Event]) -> int:
-        """Write one frame and wait until it is durable; returns its sequence number."""
+        """Write one frame and wait until it is durable; returns its sequence number.
+
+        Raises:
+            JournalError: the disk refused the frame; nothing of it stays, and the run can be resumed.
+        """
         assert self._file is not None, "the journal is closed"
         seq = self._next
         body = json.dumps(
@@ -61,10 +67,7 @@ class JournalWriter:
             ensure_ascii=False,
             allow_nan=False,
         ).encode()
-        line = b"%08x %s\n" % (zlib.crc32(body), body)
-        self._file.write(line)
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        self._write(b"%08x %s\n" % (zlib.crc32(body), body))
         self._next += 1
         if self._file.tell() > SEGMENT_BYTES:
             self._open_segment()
@@ -76,14 +79,31 @@ class JournalWriter:
             self._file.close()
             self._file = None
 
+    def _write(self, line: bytes) -> None:
+        """One line, whole and durable, or nothing of it."""
+        assert self._file is not None, "the journal is closed"
+        start = self._file.tell()
+        rest = memoryview(line)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            with suppress(OSError):  # a torn tail is cut by whoever opens the journal next
+                os.ftruncate(self._file.fileno(), start)
+                self._file.seek(start)
+            raise JournalError(
+                f"cannot write {self._file.name}: {error.strerror}; the run stops before it does what it could not note. "
+                f"Free space on this disk, then `coharness resume {self._dir.parent}`"
+            ) from error
+
     def _open_segment(self) -> None:
         self.close()
         self._number += 1
         path = self._dir / f"e{self._epoch:04d}-{self._number:04d}.jsonl"
-        self._file = path.open("xb")
-        self._file.write(json.dumps({"journal_schema": JOURNAL_SCHEMA, "epoch": self._epoch}).encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        # Unbuffered: a line that could not be written must not be tried again when the file is closed.
+        self._file = path.open("xb", buffering=0)
+        self._write(json.dumps({"journal_schema": JOURNAL_SCHEMA, "epoch": self._epoch}).encode() + b"\n")
         folder = os.open(self._dir, os.O_RDONLY)
         os.fsync(folder)
         os.close(folder)

@@ -10,6 +10,7 @@ import os
 import re
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,10 +39,21 @@ class OpenSegment:
         sync_folder(folder)
 
     def write(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Write a batch; what comes back lives in memory of its own, not in that of the caller's table."""
+        """Write a batch; what comes back lives in memory of its own, not in that of the caller's table.
+
+        Raises:
+            BoundaryError: REPLAY, where the disk refused it; nothing of it stays, and the segment can be written on.
+        """
         message = batch.serialize()
+        start = self.num_bytes
         self._writer.write_batch(batch, custom_metadata={_CRC: str(zlib.crc32(message))})
-        self._flush()
+        try:
+            self._flush()
+        except OSError as error:
+            self._rewind(start)
+            raise BoundaryError(
+                Boundary.REPLAY, f"cannot write {self._path}: {error.strerror}; free space on this disk"
+            ) from error
         kept = pa.ipc.read_record_batch(message, EPISODE_SCHEMA)
         self.batches.append(kept)
         return kept
@@ -53,6 +65,17 @@ class OpenSegment:
         os.close(self._file)
         self._path.rename(self._sealed)
         sync_folder(self._sealed.parent)
+
+    def _rewind(self, start: int) -> None:
+        """Forget what was written behind `start`."""
+        with suppress(OSError):  # what stays is cut by whoever opens the store next
+            os.ftruncate(self._file, start)
+        self.num_bytes = start
+        self._sink.seek(0)
+        self._sink.truncate()
+        if start == 0:
+            # The schema, which begins the stream, went with the first batch.
+            self._writer = pa.ipc.new_stream(self._sink, EPISODE_SCHEMA)
 
     def _flush(self) -> None:
         data = memoryview(self._sink.getvalue())

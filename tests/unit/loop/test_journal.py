@@ -92,3 +92,18 @@ def test_an_unknown_record_names_its_line(tmp_path):
 def test_an_empty_journal_has_no_frames(tmp_path):
     assert list(read_frames(tmp_path)) == []
     assert last_seq(tmp_path) == 0
+
+
+def test_a_frame_the_disk_refuses_leaves_nothing_and_says_how_to_go_on(tmp_path, full_disk):
+    journal = tmp_path / "run" / "journal"
+    journal.mkdir(parents=True)
+    writer = JournalWriter(journal, 1)
+    writer.append([tick(0)])
+    path = segments(journal)[-1]
+    whole = path.read_bytes()
+    with full_disk(len(whole) + 10), pytest.raises(JournalError, match=r"coharness resume \S+run`$"):
+        writer.append([tick(1)])
+    assert path.read_bytes() == whole
+    writer.append([tick(2)])
+    writer.close()
+    assert seconds(journal) == [0, 2]

@@ -2,7 +2,8 @@
 
 import io
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from coharness.loop.replay_store import ArrowReplayStore, read_episodes
 from coharness.records.episode import EPISODE_SCHEMA, Episode, Score, StopReason, episodes_from_table, episodes_to_table
 from coharness.records.errors import Boundary, BoundaryError
 from coharness.records.ids import ItemId
+
+FullDisk = Callable[[int], AbstractContextManager[None]]
 
 
 def episode(item: int, sample: int = 0, *, length: int = 5, answer: str | None = "ab") -> Episode:
@@ -245,3 +248,20 @@ def test_a_reader_beside_the_writer_sees_what_was_appended_and_changes_nothing(t
 
 def test_a_run_without_episodes_reads_as_an_empty_table(tmp_path: Path) -> None:
     assert read_episodes(tmp_path / "replay").schema == EPISODE_SCHEMA
+
+
+@pytest.mark.parametrize("num_kept", [0, 1])
+def test_a_batch_the_disk_refuses_leaves_nothing_and_the_store_goes_on(
+    tmp_path: Path, full_disk: FullDisk, num_kept: int
+) -> None:
+    store = ArrowReplayStore(tmp_path, 1)
+    for item in range(num_kept):
+        store.append(table_of([item]))
+    room = sum(path.stat().st_size for path in tmp_path.glob("*.open"))
+    with full_disk(room + 100), pytest.raises(BoundaryError, match="free space"):
+        store.append(table_of([7]))
+    assert 7 not in store
+    store.append(table_of([8]))
+    store.close()
+    assert sorted(read_episodes(tmp_path)["item"].to_pylist()) == [*range(num_kept), 8]
+    assert len(ArrowReplayStore(tmp_path, 2)) == num_kept + 1
