@@ -17,10 +17,10 @@ from coharness.loop.journal import JournalWriter, read_frames
 from coharness.loop.replay_store import ArrowReplayStore
 from coharness.loop.run_dir import RunDir
 from coharness.policy.threads import set_threads
+from coharness.policy.weight_folders import WeightFolders
 from coharness.records import events as ev
 from coharness.records.policy import WeightsRef
-from coharness.records.protocols import Fleet, Generator, ReplayStore, WeightStore
-from coharness.records.training import MergeJob
+from coharness.records.protocols import Fleet, Generator, ReplayStore
 from coharness.reward.verify import VerifierRouter
 from coharness.tasks.sources import TaskSources, build_sources
 
@@ -78,11 +78,9 @@ def open_replay_store(run_dir: Path, epoch: int) -> ArrowReplayStore:
     return ArrowReplayStore(RunDir(run_dir).replay_dir, epoch)
 
 
-def open_weight_store(run_dir: Path) -> WeightStore:
-    """The run's weights."""
-    from coharness.policy.weights import DiskWeightStore
-
-    return DiskWeightStore(run_dir)
+def open_weight_store(run_dir: Path) -> WeightFolders:
+    """The folders of the run's weights."""
+    return WeightFolders(run_dir)
 
 
 def code_digest() -> str:
@@ -148,14 +146,6 @@ def _started(run: RunDir, config: RunConfig) -> ev.Started:
 
 
 def _drop_orphans(run_dir: Path, evolution: Evolution) -> None:
-    """Delete weights that a job published before the run could note it: the job is run again and publishes anew."""
-    state = evolution.state
-    known = {v.weights.uri for v in state.versions.values()}
-    orphans = set()
-    for job in state.jobs.values():
-        policy, step = (job.child, 0) if isinstance(job, MergeJob) else (job.policy, job.step)
-        uri = f"weights/{policy}/v{step}"
-        if uri not in known and (run_dir / uri).exists():
-            orphans.add(uri)
-    if orphans:
-        open_weight_store(run_dir).retire(sorted(orphans))
+    """Delete weights that no event tells of: half written, half deleted, or published by a job that is run again."""
+    folders = WeightFolders(run_dir)
+    folders.retire(folders.unlisted([v.weights.uri for v in evolution.state.versions.values()]))

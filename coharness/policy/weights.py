@@ -1,4 +1,4 @@
-"""Published weights on disk: writing a version all at once, reading it back verified, deleting it.
+"""Published weights on disk: writing a version all at once, and reading it back verified.
 
     weights/<policy>/v<step>/
         model.safetensors           all parameters (kind full), or
@@ -7,8 +7,8 @@
         manifest.json               digests, canary, and what the publisher tells of its making
 
 Invariants: a version's folder is there in full or not at all (temporary folder, fsync, rename, fsync of the parent) and is never
-overwritten; nothing non-finite is ever published; what is read is what was published, by digest, or an error. A folder is
-deleted by renaming it out of sight first. Trainers publish, engines and trainers read, the core retires.
+overwritten; nothing non-finite is ever published; what is read is what was published, by digest, or an error. Trainers publish,
+engines and trainers read; `weight_folders` deletes what the core retires.
 """
 
 import errno
@@ -19,7 +19,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -39,7 +39,6 @@ WEIGHTS_FILE: Final[Mapping[WeightsKind, str]] = {
 OPTIMIZER_FILE: Final = "optimizer.safetensors"
 MANIFEST_FILE: Final = "manifest.json"
 
-_FOLDER = re.compile(r"weights/[A-Za-z0-9][A-Za-z0-9_.-]*/\.?[A-Za-z0-9][A-Za-z0-9_.-]*")
 _POLICY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
@@ -70,7 +69,7 @@ def first_non_finite(tensors: Mapping[str, Tensor]) -> str | None:
 
 
 class DiskWeightStore:
-    """Owns the folder `weights` of a run directory; implements `records.protocols.WeightStore`.
+    """Publishes into the folder `weights` of a run directory.
 
     Several processes may use one store at once, as long as no two publish the same version.
     """
@@ -159,33 +158,6 @@ class DiskWeightStore:
             shutil.rmtree(temporary, ignore_errors=True)
         return weights_ref
 
-    def retire(self, uris: Sequence[str]) -> None:
-        """Delete these folders; one that is gone already is no error.
-
-        Raises:
-            WeightsError: a name is not a folder of this store; checked for all before any is deleted.
-        """
-        for uri in uris:
-            if not _FOLDER.fullmatch(uri):
-                raise WeightsError(f"cannot retire {uri!r}; expected a folder of the store, weights/<policy>/v<step>")
-        for uri in uris:
-            folder = self._run_dir / uri
-            # A reader finds the whole folder or none; deleting in place would show it a part.
-            hidden = folder.with_name(f".gone-{uuid.uuid4().hex}")
-            try:
-                folder.rename(hidden)
-            except FileNotFoundError:
-                continue
-            shutil.rmtree(hidden)
-
-    def unlisted(self, known: Collection[str]) -> list[str]:
-        """Folders on disk that are not in `known`, sorted: what a crash left half written, half deleted or unjournaled.
-
-        A resumed run hands them to `retire` before it publishes anything.
-        """
-        found = (path.relative_to(self._run_dir).as_posix() for path in self._run_dir.glob("weights/*/*"))
-        return sorted(set(found) - set(known))
-
     def _uri(self, ref: VersionRef) -> str:
         if not _POLICY.fullmatch(ref.policy) or ref.step < 0:
             raise WeightsError(f"cannot publish {ref}; expected a policy named like p0 and a step of 0 or more")
@@ -197,7 +169,7 @@ class DiskWeightStore:
             if there.get(field) != content[field]:
                 raise WeightsError(
                     f"{target} is there already with {field} {there.get(field)}, got {content[field]}; a version is never "
-                    "overwritten (after a crash, retire the folders that `unlisted` names)"
+                    "overwritten (after a crash, `weight_folders` names and retires what no journal knows)"
                 )
         return ref
 

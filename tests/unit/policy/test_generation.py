@@ -18,6 +18,7 @@ from coharness.policy.generation.decode import decode
 from coharness.policy.generation.scripted import CharacterCodec, ScriptedGenerator
 from coharness.policy.generation.transformers_engine import TransformersGenerator
 from coharness.policy.tiny import build_tokenizer, new_model, save_base, tiny_config, train_tiny
+from coharness.policy.weight_folders import WeightFolders
 from coharness.policy.weights import DiskWeightStore
 from coharness.records.episode import StopReason
 from coharness.records.errors import WeightsError
@@ -220,7 +221,7 @@ def test_a_version_in_memory_outlives_its_folder_and_one_that_left_is_refused(ba
     first, second = publish(tmp_path, base, "p0", 1), publish(tmp_path, base, "p1", 2)
     generator = engine(base, tmp_path, max_adapters=1)
     before = generator.generate([ask(base, first)])
-    DiskWeightStore(tmp_path).retire([first.uri])
+    WeightFolders(tmp_path).retire([first.uri])
     assert generator.generate([ask(base, first)]) == before
     generator.generate([ask(base, second)])
     with pytest.raises(WeightsError, match=r"weights/p0/v0"):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from coharness.evolution.merging.maps import map_digest
+from coharness.policy.weight_folders import WeightFolders
 from coharness.policy.weights import (
     DiskWeightStore,
     first_non_finite,
@@ -176,7 +177,7 @@ def test_a_folder_that_cannot_be_made_is_a_weights_error(tmp_path: Path) -> None
 
 def test_retired_folders_are_gone_and_retiring_twice_is_harmless(tmp_path: Path) -> None:
     ref, kept = publish(tmp_path), publish(tmp_path, ref=VersionRef(PolicyId("p0"), 4))
-    store = DiskWeightStore(tmp_path)
+    store = WeightFolders(tmp_path)
     store.retire([ref.uri])
     store.retire([ref.uri, "weights/p7/v1"])
     assert [p.name for p in (tmp_path / "weights" / "p0").iterdir()] == ["v4"]
@@ -191,7 +192,7 @@ def test_retired_folders_are_gone_and_retiring_twice_is_harmless(tmp_path: Path)
 def test_only_folders_of_the_store_are_retired(tmp_path: Path, uri: str) -> None:
     ref = publish(tmp_path)
     with pytest.raises(WeightsError, match="cannot retire"):
-        DiskWeightStore(tmp_path).retire([ref.uri, uri])
+        WeightFolders(tmp_path).retire([ref.uri, uri])
     assert same(read_weights(tmp_path, ref), tensors())
 
 
@@ -205,7 +206,7 @@ def test_what_a_crash_leaves_is_listed_and_can_be_retired(tmp_path: Path) -> Non
     known, orphan = publish(tmp_path), publish(tmp_path, ref=VersionRef(PolicyId("p1"), 1))
     half = tmp_path / "weights" / "p0" / ".tmp-v9-0123"
     half.mkdir()
-    store = DiskWeightStore(tmp_path)
+    store = WeightFolders(tmp_path)
     left = store.unlisted([known.uri])
     assert left == ["weights/p0/.tmp-v9-0123", orphan.uri]
     store.retire(left)
