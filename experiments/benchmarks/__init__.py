@@ -1,0 +1,1 @@
+"""Benchmarks: studies of cost and speed, by the same contract as every other study."""

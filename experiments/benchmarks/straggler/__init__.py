@@ -1,0 +1,1 @@
+"""What one slow worker costs the others."""
