@@ -10,7 +10,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,8 @@ def drive(run_dir: "RunDir", run: Path, *, resume: bool, as_json: bool, progress
     with _log_file(run_dir.logs_dir / "driver.log"):
         display = open_display(progress, str(run), stream)
         try:
-            with StopSwitch() as switch:
+            # With --json standard output holds one object; Ray prints there when a worker dies.
+            with redirect_stdout(sys.stderr) if as_json else nullcontext(), StopSwitch() as switch:
                 interrupted = _carry_out(run_dir, run, resume, display, switch)
         except KeyboardInterrupt:
             interrupted = True
