@@ -187,11 +187,18 @@ class TrainingSection(Section):
     temperature: tuple[float, float] = (0.3, 1.0)
     "Range of the decoding temperature in training."
     weight_decay: float = Field(default=0.0, ge=0)
+    ema_decay: float = Field(default=0.98, ge=0, lt=1)
+    "What a member publishes is a running mean of its weights that keeps this share a step; 0 publishes the weights themselves."
 
     @model_validator(mode="before")
     @classmethod
     def _vetted_rates(cls, data: Any) -> Any:
-        """Learning rates that were left out follow the objective: what supervision needs makes a policy gradient collapse."""
+        """Learning rates that were left out follow the objective: what supervision needs makes a policy gradient collapse.
+
+        A policy gradient is also taken at the weights that acted, so an average is published under supervision alone.
+        """
+        if isinstance(data, dict) and "grpo" in str(data.get("objective", "sft")):
+            data = {"ema_decay": 0.0, **data}
         if not isinstance(data, dict) or "learning_rate" in data or "initial_learning_rate" in data:
             return data
         rates = VETTED_RATES.get(str(data.get("objective", "sft")))

@@ -7,7 +7,7 @@ from coharness.evolution.evidence import Cell
 from coharness.harness.compile import serving_format, serving_signature
 from coharness.harness.space import GeneSpace, gene_space, initial_harness
 from coharness.records.harness import Harness
-from coharness.spaces.space import Space
+from coharness.spaces.space import Float
 from coharness.spaces.training_space import training_space
 from coharness.tasks.sources import TaskSources
 
@@ -20,7 +20,7 @@ class Context:
     sources: TaskSources
     space: GeneSpace
     h0: Harness
-    hyperparameters: dict[str, Space]
+    hyperparameters: dict[str, Float]
 
     @property
     def num_policies(self) -> int:

@@ -76,13 +76,13 @@ class Float:
 
     def sample(self, rng: np.random.Generator) -> float:
         """A value drawn uniformly in the transformed space."""
-        return self._at(float(rng.random()))
+        return self.at(float(rng.random()))
 
     def perturb(self, value: float, rng: np.random.Generator, step: float) -> float:
         """A normal step in the transformed space, reflected at the bounds; see `Space.perturb`."""
         self.check(value)
         _check_step(step)
-        return self._at(_reflect(self._share(value) + step * float(rng.standard_normal())))
+        return self.at(_reflect(self.share(value) + step * float(rng.standard_normal())))
 
     def clip(self, value: float) -> float:
         """The nearest value of the range; see `Space.clip`."""
@@ -94,12 +94,13 @@ class Float:
         if not self.low <= value <= self.high:
             raise ValueError(f"{value} is not in the range {self.low}..{self.high}; `clip` gives the nearest value")
 
-    def _share(self, value: float) -> float:
+    def share(self, value: float) -> float:
         """Where a value stands in the transformed range, 0 at `low` and 1 at `high`."""
         low, high = _transform(self.low, self.scale), _transform(self.high, self.scale)
         return 0.0 if low == high else (_transform(value, self.scale) - low) / (high - low)
 
-    def _at(self, share: float) -> float:
+    def at(self, share: float) -> float:
+        """The value at this share of the transformed range; the inverse of `share`."""
         low, high = _transform(self.low, self.scale), _transform(self.high, self.scale)
         # Transforming there and back rounds, which may leave the range by one unit in the last place.
         return self.clip(_restore(low + share * (high - low), self.scale))

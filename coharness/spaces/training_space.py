@@ -11,7 +11,7 @@ import numpy as np
 
 from coharness.config.schema import TrainingSection
 from coharness.records.ids import derive_seed
-from coharness.spaces.space import Float, Scale, Space
+from coharness.spaces.space import Float, Scale
 
 LEARNING_RATE: Final = "learning_rate"
 TEMPERATURE: Final = "temperature"
@@ -19,11 +19,15 @@ WEIGHT_DECAY: Final = "weight_decay"
 
 _DECAY_FACTOR: Final = 10.0
 """Weight decay may move this far from its configured value, either way; it acts by its order of magnitude."""
+JITTER: Final = 0.1
+"""Share of a range by which a member's first value strays from its place."""
+_GOLDEN: Final = 0.6180339887498949
+"""Multiples of it, modulo 1, leave no large gap and no small one, however many there are (Kronecker sequence)."""
 
 
-def training_space(config: TrainingSection) -> dict[str, Space]:
+def training_space(config: TrainingSection) -> dict[str, Float]:
     """The spaces by name: the learning rate (log), the decoding temperature (linear), the weight decay (log) where not 0."""
-    space: dict[str, Space] = {
+    space: dict[str, Float] = {
         LEARNING_RATE: Float(low=config.learning_rate[0], high=config.learning_rate[1], scale=Scale.LOG),
         TEMPERATURE: Float(low=config.temperature[0], high=config.temperature[1]),
     }
@@ -35,7 +39,7 @@ def training_space(config: TrainingSection) -> dict[str, Space]:
 
 
 def initial_hyperparameters(
-    space: Mapping[str, Space], config: TrainingSection, index: int, seed: int
+    space: Mapping[str, Float], config: TrainingSection, index: int, seed: int
 ) -> dict[str, float]:
     """Where member `index` of a run starts; a pure function of its arguments.
 
@@ -46,16 +50,20 @@ def initial_hyperparameters(
         seed: The run's seed.
 
     Returns:
-        One value for each name of `space`; uniform in the transformed space for every member but the first.
+        One value for each name of `space`. The members' values stand a golden section apart in the transformed range, modulo the
+        range, give or take JITTER: independent draws of so few would now and then begin all at one place, and selection would
+        have nothing to choose from.
     """
-    if index == 0:
-        configured = {
-            LEARNING_RATE: config.initial_learning_rate,
-            TEMPERATURE: 1.0,
-            WEIGHT_DECAY: config.weight_decay,
-        }
-        return {name: kind.clip(configured[name]) for name, kind in space.items()}
-    return {
-        name: kind.sample(np.random.default_rng(derive_seed("hyperparameters", seed, index, name)))
-        for name, kind in space.items()
+    configured = {
+        LEARNING_RATE: config.initial_learning_rate,
+        TEMPERATURE: 1.0,
+        WEIGHT_DECAY: config.weight_decay,
     }
+    values = {name: kind.clip(configured[name]) for name, kind in space.items()}
+    if index == 0:
+        return values
+    for name, kind in space.items():
+        rng = np.random.default_rng(derive_seed("hyperparameters", seed, index, name))
+        place = (kind.share(values[name]) + index * _GOLDEN) % 1.0 + JITTER * float(rng.uniform(-1, 1))
+        values[name] = kind.at(min(max(place, 0.0), 1.0))
+    return values

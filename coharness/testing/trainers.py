@@ -247,7 +247,8 @@ def hyperparameters_are_the_jobs(case: TrainerCase) -> None:
     assert result.metrics["hyperparameter/learning_rate"] == 1e-5
     small = _distance(_weights(case, first), _weights(case, _version(result)))
     large = _distance(_weights(case, first), _weights(case, _version(_train(case, trainer, first, step=2))))
-    assert 0 < small < large / 10
+    # A running mean that is published goes on towards where the weights are already.
+    assert 0 < small < large / 4
 
 
 def a_non_finite_update_is_quarantined(case: TrainerCase) -> None:

@@ -20,6 +20,7 @@ from coharness.records.ids import PolicyId
 
 BETAS: Final = (0.9, 0.95)
 _STATE_KEYS: Final = ("exp_avg", "exp_avg_sq", "step")
+_ITERATE: Final = "iterate"
 
 
 class Skeleton:
@@ -89,42 +90,77 @@ class MemberState:
     optimizer: torch.optim.AdamW
     digest: str
     "Of the weights when they were last published or read."
+    average: dict[str, Tensor] | None = None
+    "Running mean of the parameters, which is served in their place; None where they are served themselves."
+    ema_decay: float = 0.0
 
     @property
     def num_bytes(self) -> int:
         """Memory of parameters and optimizer state; the two moments count before they exist."""
-        return sum(3 * p.nbytes for p in self.parameters.values())
+        return sum((3 + (self.average is not None)) * p.nbytes for p in self.parameters.values())
 
     def weights(self) -> dict[str, Tensor]:
-        """The parameters by published name, sharing their memory."""
-        return {name: parameter.detach() for name, parameter in self.parameters.items()}
+        """What is published, by name: the average, or the parameters themselves; shares their memory."""
+        return self.average or {name: parameter.detach() for name, parameter in self.parameters.items()}
+
+    def step(self) -> None:
+        """One step of the optimizer, and of the average after it (Polyak and Juditsky, 1992; with exponential weights).
+
+        A constant learning rate keeps the parameters in motion around where they would settle. Their running mean is there
+        already, without an end that a decaying rate would have to know. Its memory grows with the steps taken until it
+        is 1 / (1 - ema_decay) steps long, so that it leaves the start soon.
+        """
+        self.optimizer.step()
+        if self.average is None:
+            return
+        for name, parameter in self.parameters.items():
+            num_steps = float(self.optimizer.state[parameter]["step"]) if parameter in self.optimizer.state else 0.0
+            decay = min(self.ema_decay, (1 + num_steps) / (10 + num_steps))
+            self.average[name].lerp_(parameter.detach(), 1 - decay)
 
     def optimizer_state(self) -> dict[str, Tensor] | None:
-        """Moments and step counts, `<key>.<parameter>`, sharing their memory; None before the first step."""
+        """What continues from here beside the weights, `<key>.<parameter>`; shares memory; None before the first step.
+
+        Moments and step counts, and, where an average is published, the parameters that it is of.
+        """
         state = {
             f"{key}.{name}": self.optimizer.state[parameter][key]
             for name, parameter in self.parameters.items()
             if parameter in self.optimizer.state
             for key in _STATE_KEYS
         }
+        if state and self.average is not None:
+            state |= {f"{_ITERATE}.{name}": parameter.detach() for name, parameter in self.parameters.items()}
         return state or None
 
 
 def make_member(
-    tensors: Mapping[str, Tensor], optimizer_state: Mapping[str, Tensor] | None, *, digest: str, device: torch.device
+    tensors: Mapping[str, Tensor],
+    optimizer_state: Mapping[str, Tensor] | None,
+    *,
+    digest: str,
+    device: torch.device,
+    ema_decay: float = 0.0,
 ) -> MemberState:
     """A member that owns copies of these tensors, with the optimizer state that belongs to them or a fresh one.
+
+    Args:
+        tensors: Published weights by name.
+        optimizer_state: What `MemberState.optimizer_state` gave with them, None to begin anew.
+        digest: Of the weights.
+        device: Where the member lives.
+        ema_decay: Weight that the running mean keeps at a step; 0 publishes the parameters themselves.
 
     Raises:
         WeightsError: the optimizer state does not fit the parameters.
     """
-    parameters = {
-        name: nn.Parameter(tensor.detach().to(device, copy=True).contiguous()) for name, tensor in tensors.items()
-    }
+    state = dict(optimizer_state or {})
+    iterates = {name: state.pop(f"{_ITERATE}.{name}", tensor) for name, tensor in tensors.items()}
+    parameters = {name: nn.Parameter(_owned(tensor, device)) for name, tensor in iterates.items()}
     optimizer = torch.optim.AdamW(parameters.values(), betas=BETAS, fused=True)
-    if optimizer_state is not None:
-        _restore(optimizer, parameters, optimizer_state)
-    return MemberState(parameters=parameters, optimizer=optimizer, digest=digest)
+    _restore(optimizer, parameters, state)
+    average = {name: _owned(tensor, device) for name, tensor in tensors.items()} if ema_decay else None
+    return MemberState(parameters=parameters, optimizer=optimizer, digest=digest, average=average, ema_decay=ema_decay)
 
 
 def set_hyperparameters(optimizer: torch.optim.AdamW, *, learning_rate: float, weight_decay: float) -> dict[str, float]:
@@ -180,6 +216,10 @@ def _restore(optimizer: torch.optim.AdamW, parameters: Mapping[str, nn.Parameter
         rest.difference_update(keys.values())
     if rest:
         raise WeightsError(f"optimizer state holds {min(rest)!r}, which belongs to no parameter of this model")
+
+
+def _owned(tensor: Tensor, device: torch.device) -> Tensor:
+    return tensor.detach().to(device, copy=True).contiguous()
 
 
 def _describe(tensor: Tensor | None) -> str:

@@ -182,7 +182,7 @@ class TorchTrainer:
             shapes = self._skeleton.shapes
             is_lora = self._kind is WeightsKind.LORA
             fresh = fresh_adapter(shapes, derive_seed("adapter", job.policy, job.seed)) if is_lora else shapes
-            return make_member(fresh, None, digest=start.digest, device=device)
+            return make_member(fresh, None, digest=start.digest, device=device, ema_decay=self._config.ema_decay)
         if start.kind is not self._kind:
             raise WeightsError(
                 f"version {job.start.ref} holds {start.kind} weights, expected {self._kind} as policy.weights says "
@@ -191,7 +191,7 @@ class TorchTrainer:
         tensors = read_weights(self._run_dir, start)
         self._skeleton.check(tensors, f"version {job.start.ref}")
         state = read_optimizer(self._run_dir, start) if start.has_optimizer else None
-        member = make_member(tensors, state, digest=start.digest, device=device)
+        member = make_member(tensors, state, digest=start.digest, device=device, ema_decay=self._config.ema_decay)
         canary = self._canary(member.weights())
         if not abs(canary - start.canary) <= CANARY_TOLERANCE:
             raise WeightsError(

@@ -150,7 +150,7 @@ class Updater:
         if not math.isfinite(norm):
             progress.problem = f"the gradient's norm is {norm} in optimizer step {step}"
             return
-        member.optimizer.step()
+        member.step()
         progress.counts["steps/taken"] += 1
         progress.add_rate("grad_norm", norm, 1)
 

@@ -105,7 +105,7 @@ def test_how_rows_are_cut_into_micro_batches_changes_nothing(base: LoadedBase, t
 
 def test_a_step_of_sft_is_a_step_of_plain_adamw(base: LoadedBase, tmp_path: Path) -> None:
     own = toy_episodes(base.codec, range(1, 20, 2))  # odd items are failed, so all are kept
-    version = done(update(trainer(base, tmp_path), start(base), own, learning_rate=3e-4))
+    version = done(update(trainer(base, tmp_path, ema_decay=0), start(base), own, learning_rate=3e-4))
     model = random_base().model.requires_grad_(True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.0)
     losses = []
@@ -123,6 +123,22 @@ def test_a_step_of_sft_is_a_step_of_plain_adamw(base: LoadedBase, tmp_path: Path
     got = read_weights(tmp_path, version.weights)
     moved = torch.cat([(got[n] - expected[n]).abs().flatten() for n in expected])
     assert (moved < 1e-6).double().mean() > 0.999
+
+
+def test_what_is_published_is_the_running_mean_of_what_would_have_been(base: LoadedBase, tmp_path: Path) -> None:
+    decay, steps = 0.3, 4
+    path: dict[float, list[dict[str, torch.Tensor]]] = {}
+    for ema_decay in (0.0, decay):
+        made, version, path[ema_decay] = trainer(base, tmp_path / str(ema_decay), ema_decay=ema_decay), start(base), []
+        for step in range(1, steps + 1):
+            own = toy_episodes(base.codec, range(20 * step + 1, 20 * step + 20, 2))
+            version = done(update(made, version, own, step=step, learning_rate=1e-3))
+            path[ema_decay].append(read_weights(tmp_path / str(ema_decay), version.weights))
+    mean = {name: p.detach().double() for name, p in base.model.named_parameters()}
+    for number, (iterate, published) in enumerate(zip(path[0.0], path[decay], strict=True), start=1):
+        keep = min(decay, (1 + number) / (10 + number))
+        mean = {name: keep * mean[name] + (1 - keep) * iterate[name].double() for name in mean}
+        assert all(torch.allclose(published[name].double(), mean[name], atol=1e-6) for name in mean)
 
 
 def test_the_base_is_never_changed(base: LoadedBase, tmp_path: Path) -> None:
