@@ -3,8 +3,8 @@
 Every protocol has a conformance suite in `coharness.testing`, which each implementation passes.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -40,6 +40,8 @@ class Check:
     partial: float
     "Partial credit in [0, 1]; 1 where correct."
     feedback: str = ""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    "Further parts of a reward that this verifier measured, each in [0, 1]; their names begin with its kind, as `code/time`."
 
 
 class Verifier(Protocol):
@@ -90,6 +92,8 @@ class EngineCapabilities:
     "Distinct LoRA versions it can hold at once; 0 where it has no such bound."
     counter_noise: bool
     "Whether sampling noise depends on (episode seed, position) alone."
+    exact_tokens: bool = True
+    "Whether ids and log-probabilities are the very ones that were drawn, as training needs them."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +108,8 @@ class GenerationRequest:
     temperature: float
     "0 is greedy."
     max_new_tokens: int
+    deadline_s: float | None = None
+    "Seconds from the call after which it is withdrawn; what was written by then comes back, stopped by ABORTED."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,10 +119,12 @@ class Generation:
     output_ids: list[int]
     logprobs: list[float]
     stop_reason: StopReason
+    written_by: str = ""
+    "Digest of the weights that wrote it, as the engine that holds them says; the loop compares it with what it asked for."
 
 
 class Generator(Protocol):
-    """A generation engine. Answers stand in the order of the requests."""
+    """A generation engine. Answers stand in the order of the requests; one call at a time."""
 
     @property
     def capabilities(self) -> EngineCapabilities:
@@ -130,6 +138,14 @@ class Generator(Protocol):
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
         """Write all completions; weights are loaded, verified by digest and canary, and cached as needed."""
+        ...
+
+    def abort(self) -> None:
+        """Withdraw what is being written, from any thread: the call in progress soon returns, the unfinished ABORTED."""
+        ...
+
+    def close(self) -> None:
+        """End what it started, processes by their ids; a closed engine is not used again, and may be closed again."""
         ...
 
 

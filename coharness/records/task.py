@@ -65,6 +65,8 @@ class VerifierKind(StrEnum):
     "The dataset's own scorer, in a guarded process behind a literal gate."
     PYTHON = "python"
     "The task source's own `score` function (user code, trusted)."
+    CODE = "code"
+    "The task's test passes; the answer is code and runs in a sandbox."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

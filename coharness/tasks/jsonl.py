@@ -150,6 +150,15 @@ def _read_objects(path: Path) -> list[tuple[str, Mapping[str, Any]]]:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise TaskError(f"{path} is not UTF-8 text: {error}") from error
+    return parse_rows(text, path)
+
+
+def parse_rows(text: str, path: Path) -> list[tuple[str, Mapping[str, Any]]]:
+    """(file:line, object) of each row of a file's text: JSON lines, or one JSON array.
+
+    Raises:
+        TaskError: it is no JSON, or a row is no object.
+    """
     parsed: list[tuple[str, Any]] = []
     if text.lstrip().startswith("["):
         array = _parse(text, f"{path}")

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Protocol, overload, runtime_checkable
 
-from coharness.config.schema import BuiltinTasks, JsonlTasks, PythonTasks, ReasoningGymTasks, TaskSection
+from coharness.config.schema import BuiltinTasks, CodeTasks, JsonlTasks, PythonTasks, ReasoningGymTasks, TaskSection
 from coharness.records.errors import BoundaryError, TaskError
 from coharness.records.ids import TaskId
 from coharness.records.protocols import TaskSource
@@ -148,6 +148,10 @@ def _build(section: TaskSection, root: Path) -> TaskSource:
             from coharness.tasks.reasoning_gym import ReasoningGymSource
 
             return ReasoningGymSource(section)
+        case CodeTasks():
+            from coharness.tasks.code import CodeSource
+
+            return CodeSource(section, root)
         case PythonTasks():
             from coharness.tasks.python_source import load_source
 

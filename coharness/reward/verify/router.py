@@ -1,16 +1,18 @@
 """The verifier of a run: sends each answer to what its task's VerifierSpec names.
 
-Owns the guarded children, at most one of each kind, started when first needed. Invariants: an answer equal to the expected
-one is correct without any evaluator being asked (but for a user's own score, which always decides); a score is a finite
-number in [0, 1] or a BoundaryError.
+Owns the guarded children, at most one of each kind, and the sandbox, all started when first needed. Invariants: an answer
+equal to the expected one is correct without any evaluator being asked (but for a user's own score and a test of code, which
+always decide); a score is a finite number in [0, 1] or a BoundaryError.
 """
 
 import math
 from collections.abc import Mapping
 
+from coharness.config.sandbox import SandboxSection
 from coharness.records.errors import Boundary, BoundaryError, boundary
 from coharness.records.protocols import Check
 from coharness.records.task import VerifierKind, VerifierSpec
+from coharness.reward.verify.code import CodeVerifier
 from coharness.reward.verify.guarded import ChildKind, GuardedScorer, literal_gate
 from coharness.reward.verify.text import check_choice, check_exact, check_numeric
 from coharness.tasks.sources import ScoreFunction
@@ -19,10 +21,20 @@ from coharness.tasks.sources import ScoreFunction
 class VerifierRouter:
     """Checks answers; satisfies `coharness.records.protocols.Verifier`. One thread at a time."""
 
-    def __init__(self, scorers: Mapping[str, ScoreFunction] | None = None, *, timeout_s: float = 5.0) -> None:
-        """`scorers` are users' score functions by family (`TaskSources.scorers`); `timeout_s` bounds a guarded evaluation."""
+    def __init__(
+        self,
+        scorers: Mapping[str, ScoreFunction] | None = None,
+        *,
+        timeout_s: float = 5.0,
+        sandbox: SandboxSection | None = None,
+    ) -> None:
+        """`scorers` are users' score functions by family (`TaskSources.scorers`); `timeout_s` bounds a guarded evaluation.
+
+        `sandbox` says where code may run (`reward.sandbox` of a run's config; its defaults where left out).
+        """
         self._scorers = dict(scorers or {})
         self._guarded = {kind: GuardedScorer(kind, timeout_s=timeout_s) for kind in ChildKind}
+        self._code = CodeVerifier(sandbox or SandboxSection())
 
     def check(self, spec: VerifierSpec, question: str, expected: str, answer: str) -> Check:
         """Check one answer.
@@ -32,6 +44,8 @@ class VerifierRouter:
         """
         if spec.kind is VerifierKind.PYTHON:
             return self._check_python(spec, question, expected, answer)
+        if spec.kind is VerifierKind.CODE:
+            return self._code.check(spec, expected, answer)
         exact = check_exact(expected, answer)
         if exact.correct:
             return exact
@@ -68,9 +82,10 @@ class VerifierRouter:
         return Check(correct=score == 1.0, partial=score, feedback=_feedback(score))
 
     def close(self) -> None:
-        """End the guarded children."""
+        """End the guarded children and the sandbox."""
         for scorer in self._guarded.values():
             scorer.close()
+        self._code.close()
 
 
 def _in_unit(value: object, who: str) -> float:
