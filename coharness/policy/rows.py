@@ -50,11 +50,18 @@ class Rows:
     "What logits are divided by before they are log-probabilities [R]."
     counts: Mapping[str, float] = field(default_factory=dict)
     "What was kept and dropped, as metrics."
+    unit: int = 1
+    "Rows that belong together and stand side by side: 2 where rows are pairs. R is a multiple of it."
 
     @property
     def num_rows(self) -> int:
         """R."""
         return len(self.offsets) - 1
+
+    @property
+    def num_units(self) -> int:
+        """Rows that belong together count as one."""
+        return self.num_rows // self.unit
 
     @property
     def lengths(self) -> IntArray:
@@ -95,32 +102,32 @@ def sft_rows(
         max_tokens: Rows longer than this are dropped and counted; None keeps all.
     """
     table = pa.concat_tables([own, borrowed])
-    items, first, group = _groups(table)
+    items, first, group = groups(table)
     solved = np.ones(len(items), dtype=bool)
-    np.logical_and.at(solved, group, _numbers(table, "exact") >= 1.0)
-    kept = first[~solved | (_hash_units(seed, items) < keep_solved)]
+    np.logical_and.at(solved, group, numbers(table, "exact") >= 1.0)
+    kept = first[~solved | (hash_units(seed, items) < keep_solved)]
 
-    prompt_ids, prompt_starts = _ragged(table, "token_ids")
-    reference_ids, reference_starts = _ragged(table, "reference_ids")
-    prompt_lengths = _numbers(table, "prompt_length").astype(np.int64)[kept]
+    prompt_ids, prompt_starts = ragged(table, "token_ids")
+    reference_ids, reference_starts = ragged(table, "reference_ids")
+    prompt_lengths = numbers(table, "prompt_length").astype(np.int64)[kept]
     reference_lengths = np.diff(reference_starts)[kept]
     has_reference = reference_lengths > 0
     fits = np.ones(len(kept), dtype=bool) if max_tokens is None else prompt_lengths + reference_lengths <= max_tokens
     usable = has_reference & fits
     kept, prompt_lengths, reference_lengths = kept[usable], prompt_lengths[usable], reference_lengths[usable]
 
-    offsets = _offsets(prompt_lengths + reference_lengths)
+    offsets = offsets_of(prompt_lengths + reference_lengths)
     token_ids = np.empty(offsets[-1], dtype=np.int64)
-    prompt_places = _spans(offsets[:-1], prompt_lengths)
-    reference_places = _spans(offsets[:-1] + prompt_lengths, reference_lengths)
-    token_ids[prompt_places] = prompt_ids[_spans(prompt_starts[kept], prompt_lengths)]
-    token_ids[reference_places] = reference_ids[_spans(reference_starts[kept], reference_lengths)]
+    prompt_places = spans(offsets[:-1], prompt_lengths)
+    reference_places = spans(offsets[:-1] + prompt_lengths, reference_lengths)
+    token_ids[prompt_places] = prompt_ids[spans(prompt_starts[kept], prompt_lengths)]
+    token_ids[reference_places] = reference_ids[spans(reference_starts[kept], reference_lengths)]
     loss_mask = np.zeros(offsets[-1], dtype=bool)
     loss_mask[reference_places] = True
     return Rows(
         token_ids=token_ids,
         offsets=offsets,
-        loss_mask=_predicted(loss_mask, offsets),
+        loss_mask=predicted(loss_mask, offsets),
         behaviour=np.zeros(offsets[-1], dtype=np.float32),
         advantages=np.ones(len(kept), dtype=np.float32),
         temperatures=np.ones(len(kept), dtype=np.float32),
@@ -147,11 +154,11 @@ def grpo_rows(own: pa.Table, *, advantage: Advantage, max_tokens: int | None = N
         ValueError: a reward or a behaviour log-probability is not finite, or a temperature is 0 (greedy episodes have no
             behaviour distribution to correct for).
     """
-    items, _, group = _groups(own)
-    rewards = _numbers(own, "score").astype(np.float64)
-    temperatures = _numbers(own, "temperature").astype(np.float32)
-    token_ids, starts = _ragged(own, "token_ids")
-    logprobs, _ = _ragged(own, "logprobs")
+    items, _, group = groups(own)
+    rewards = numbers(own, "score").astype(np.float64)
+    temperatures = numbers(own, "temperature").astype(np.float32)
+    token_ids, starts = ragged(own, "token_ids")
+    logprobs, _ = ragged(own, "logprobs")
     for name, values in (("score", rewards), ("logprobs", logprobs)):
         if not np.isfinite(values).all():
             raise ValueError(
@@ -173,13 +180,13 @@ def grpo_rows(own: pa.Table, *, advantage: Advantage, max_tokens: int | None = N
     fits = np.ones(own.num_rows, dtype=bool) if max_tokens is None else np.diff(starts) <= max_tokens
     kept = np.flatnonzero(~flat[group] & fits)
     lengths = np.diff(starts)[kept]
-    offsets = _offsets(lengths)
-    places = _spans(starts[kept], lengths)
-    loss_mask, _ = _ragged(own, "loss_mask")
+    offsets = offsets_of(lengths)
+    places = spans(starts[kept], lengths)
+    loss_mask, _ = ragged(own, "loss_mask")
     return Rows(
         token_ids=token_ids[places].astype(np.int64),
         offsets=offsets,
-        loss_mask=_predicted(loss_mask[places].astype(bool), offsets),
+        loss_mask=predicted(loss_mask[places].astype(bool), offsets),
         behaviour=logprobs[places].astype(np.float32),
         advantages=advantages[kept].astype(np.float32),
         temperatures=temperatures[kept],
@@ -191,24 +198,44 @@ def grpo_rows(own: pa.Table, *, advantage: Advantage, max_tokens: int | None = N
     )
 
 
-def split_steps(num_rows: int, num_steps: int, seed: int) -> list[IntArray]:
-    """Row numbers in random order, cut into `num_steps` parts of sizes that differ by at most one."""
-    order = np.random.default_rng(seed).permutation(num_rows)
-    return [part.astype(np.int64) for part in np.array_split(order, num_steps)]
+def split_steps(num_rows: int, num_steps: int, seed: int, unit: int = 1) -> list[IntArray]:
+    """Row numbers in random order, cut into `num_steps` parts of sizes that differ by at most one unit.
+
+    Args:
+        num_rows: How many there are, a multiple of `unit`.
+        num_steps: Parts.
+        seed: Of the order.
+        unit: Rows that stay side by side.
+    """
+    order = np.random.default_rng(seed).permutation(num_rows // unit)
+    return [rows_of(part.astype(np.int64), unit) for part in np.array_split(order, num_steps)]
 
 
-def micro_batches(lengths: IntArray, rows: IntArray, row_tokens: int) -> list[IntArray]:
+def rows_of(units: IntArray, unit: int) -> IntArray:
+    """The rows of these units, side by side."""
+    return (units[:, None] * unit + np.arange(unit)).reshape(-1)
+
+
+def micro_batches(lengths: IntArray, rows: IntArray, row_tokens: int, unit: int = 1) -> list[IntArray]:
     """Cut `rows` into batches of at most `row_tokens` tokens, padding included.
 
-    Rows are sorted by length, so that a batch pads little; the longest come first, so that memory peaks at once or never. A row
+    Rows are sorted by length, so that a batch pads little; the longest come first, so that memory peaks at once or never. A unit
     longer than `row_tokens` is a batch of its own.
+
+    Args:
+        lengths: Tokens of every row there is.
+        rows: Which are cut: whole units, side by side.
+        row_tokens: Token budget.
+        unit: Rows that stay side by side.
     """
-    order = rows[np.lexsort((rows, -lengths[rows]))]
+    units = rows.reshape(-1, unit)
+    longest = lengths[units].max(axis=1)  # [U]
+    order = np.lexsort((units[:, 0], -longest))
     batches: list[IntArray] = []
     start = 0
     while start < len(order):
-        width = max(1, row_tokens // max(1, int(lengths[order[start]])))
-        batches.append(order[start : start + width])
+        width = max(1, row_tokens // max(1, int(longest[order[start]]) * unit))
+        batches.append(units[order[start : start + width]].reshape(-1))
         start += width
     return batches
 
@@ -226,47 +253,49 @@ def pad(rows: Rows, indices: IntArray) -> PaddedRows:
     )
 
 
-def _groups(table: pa.Table) -> tuple[IntArray, IntArray, IntArray]:
+def groups(table: pa.Table) -> tuple[IntArray, IntArray, IntArray]:
     """The items [K], the row of each item's first sample [K], and every row's place among the items [R]."""
-    items = _numbers(table, "item").astype(np.int64)
+    items = numbers(table, "item").astype(np.int64)
     unique, group = np.unique(items, return_inverse=True)
-    order = np.lexsort((_numbers(table, "sample"), group))
+    order = np.lexsort((numbers(table, "sample"), group))
     first = order[np.searchsorted(group[order], np.arange(len(unique)))]
     return unique, first.astype(np.int64), group.astype(np.int64)
 
 
-def _numbers(table: pa.Table, name: str) -> npt.NDArray[Any]:
+def numbers(table: pa.Table, name: str) -> npt.NDArray[Any]:
+    """A column of numbers [R]."""
     return np.asarray(table.column(name).to_numpy())
 
 
-def _ragged(table: pa.Table, name: str) -> tuple[npt.NDArray[Any], IntArray]:
+def ragged(table: pa.Table, name: str) -> tuple[npt.NDArray[Any], IntArray]:
     """A list column as flat values and the start of each row in them [R + 1]."""
     chunks = table.column(name).chunks
     if not chunks:
         return np.zeros(0, dtype=np.float32), np.zeros(1, dtype=np.int64)
     values = np.concatenate([chunk.flatten().to_numpy(zero_copy_only=False) for chunk in chunks])
     lengths = np.concatenate([chunk.value_lengths().to_numpy(zero_copy_only=False) for chunk in chunks])
-    return values, _offsets(lengths.astype(np.int64))
+    return values, offsets_of(lengths.astype(np.int64))
 
 
-def _offsets(lengths: IntArray) -> IntArray:
+def offsets_of(lengths: IntArray) -> IntArray:
+    """Where pieces of these lengths begin when they are laid end to end, and where the last ends [R + 1]."""
     return np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
 
 
-def _spans(starts: IntArray, lengths: IntArray) -> IntArray:
+def spans(starts: IntArray, lengths: IntArray) -> IntArray:
     """The numbers `starts[r] .. starts[r] + lengths[r] - 1` of all r, one after the other."""
     ends = np.cumsum(lengths)
     return np.repeat(starts - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
 
 
-def _predicted(loss_mask: BoolArray, offsets: IntArray) -> BoolArray:
+def predicted(loss_mask: BoolArray, offsets: IntArray) -> BoolArray:
     """The mask without each row's first token, which no token comes before."""
     starts = offsets[:-1][np.diff(offsets) > 0]
     loss_mask[starts] = False
     return loss_mask
 
 
-def _hash_units(seed: int, items: IntArray) -> npt.NDArray[np.float64]:
+def hash_units(seed: int, items: IntArray) -> npt.NDArray[np.float64]:
     """A number in [0, 1) for each item, a pure function of (seed, item): two rounds of SplitMix64 (Steele et al., 2014)."""
     mixed = _mix(np.uint64(seed % 2**64) ^ _mix(items.astype(np.uint64)))
     return (mixed >> np.uint64(11)).astype(np.float64) / 2.0**53

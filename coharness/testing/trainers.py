@@ -182,6 +182,13 @@ def _distance(left: Mapping[str, Any], right: Mapping[str, Any]) -> float:
     return max(float((left[name] - right[name]).abs().max()) for name in left)
 
 
+def _check_same(case: TrainerCase, left: PolicyVersion, right: PolicyVersion) -> None:
+    """Two versions hold the same weights and optimizer state."""
+    assert _distance(_weights(case, left), _weights(case, right)) <= _CONTINUATION_TOLERANCE
+    moments = [read_optimizer(case.run_dir, version.weights) for version in (left, right)]
+    assert _distance(*moments) <= _CONTINUATION_TOLERANCE
+
+
 def _folders(case: TrainerCase) -> list[str]:
     return sorted(p.relative_to(case.run_dir).as_posix() for p in case.run_dir.glob("weights/*/*"))
 
@@ -236,6 +243,43 @@ def a_member_in_memory_is_used_only_for_its_own_version(case: TrainerCase) -> No
     fresh = _version(_train(case, case.make(), replace(first, ref=VersionRef(PolicyId("p8"), 0)), step=3))
     assert _distance(_weights(case, again), _weights(case, fresh)) <= _CONTINUATION_TOLERANCE
     assert second.weights.digest != again.weights.digest
+
+
+def members_take_turns_as_if_each_were_alone(case: TrainerCase) -> None:
+    """Updates of one member leave no trace in another: neither its weights, nor its optimizer state, nor its hyperparameters."""
+    maker = case.make()
+    starts = [
+        _version(_train(case, maker, base_version(case.base, name), step=1, learning_rate=rate))
+        for name, rate in (("p0", 1e-3), ("p1", 3e-3))
+    ]
+
+    def updates(trainers: Mapping[int, MemberTrainer], name: str) -> dict[int, PolicyVersion]:
+        """Two more of each of these members, by turns; the name keeps what is published apart."""
+        ends = {m: replace(starts[m], ref=VersionRef(PolicyId(f"{name}{m}"), 1)) for m in trainers}
+        for step in (2, 3):
+            for member, trainer in trainers.items():
+                done = _train(case, trainer, ends[member], step=step, learning_rate=(1e-3, 3e-3)[member])
+                ends[member] = _version(done)
+        return ends
+
+    shared = case.make()
+    in_turns = updates({0: shared, 1: shared}, "turns")
+    for member in (0, 1):
+        alone = updates({member: case.make()}, "alone")[member]
+        _check_same(case, in_turns[member], alone)
+
+
+def what_is_read_from_disk_replaces_all_that_was_there(case: TrainerCase) -> None:
+    """A trainer that has worked on other members reads a version as a new trainer does."""
+    first = _version(_train(case, case.make(), base_version(case.base), step=1))
+    used = case.make()
+    other = _version(_train(case, used, base_version(case.base, "p3"), step=1, learning_rate=1e-2))
+    _version(_train(case, used, other, step=2, learning_rate=1e-2))
+    ends = [
+        _version(_train(case, trainer, replace(first, ref=VersionRef(PolicyId(name), 0)), step=2))
+        for trainer, name in ((used, "p4"), (case.make(), "p5"))
+    ]
+    _check_same(case, *ends)
 
 
 def hyperparameters_are_the_jobs(case: TrainerCase) -> None:
@@ -348,6 +392,8 @@ TRAINER_CHECKS: Final[Mapping[str, Callable[[TrainerCase], None]]] = {
         versions_follow_each_other,
         a_restart_changes_nothing,
         a_member_in_memory_is_used_only_for_its_own_version,
+        members_take_turns_as_if_each_were_alone,
+        what_is_read_from_disk_replaces_all_that_was_there,
         hyperparameters_are_the_jobs,
         a_non_finite_update_is_quarantined,
         episodes_that_are_not_the_jobs_are_refused,

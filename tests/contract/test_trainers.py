@@ -10,6 +10,8 @@ from coharness.policy.training.torch_trainer import TorchTrainer
 from coharness.policy.weights import DiskWeightStore
 from coharness.testing.trainers import TRAINER_CHECKS, TrainerCase, random_base
 
+COMBINATIONS = [("full", "sft"), ("full", "sft+grpo"), ("full", "ppo"), ("lora", "grpo"), ("lora", "dpo")]
+
 
 @pytest.fixture(scope="module")
 def base() -> LoadedBase:
@@ -17,9 +19,9 @@ def base() -> LoadedBase:
 
 
 @pytest.mark.parametrize("name", list(TRAINER_CHECKS))
-@pytest.mark.parametrize(("weights", "objective"), [("full", "sft"), ("full", "sft+grpo"), ("lora", "grpo")])
+@pytest.mark.parametrize(("weights", "objective"), COMBINATIONS)
 def test_torch_trainer(name: str, weights: str, objective: str, base: LoadedBase, tmp_path: Path) -> None:
-    group_size = 4 if "grpo" in objective else 1
+    group_size = 1 if objective == "sft" else 4
     config = TrainingSection.model_validate({"objective": objective, "group_size": group_size})
     policy = PolicySection.model_validate({"weights": weights, "lora": LoraSection(rank=2, alpha=4)})
     case = TrainerCase(

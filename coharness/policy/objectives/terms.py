@@ -7,11 +7,13 @@ masked position gives exactly 0 in value and in gradient, whatever stands there 
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from coharness.policy.rows import FloatArray
 
 LOG_RATIO_BOUND: Final = 20.0
 
@@ -23,6 +25,30 @@ class Mean(StrEnum):
     "All trained tokens of a step count alike; long answers weigh more (Yu et al., 2025, DAPO)."
     SEQUENCE = "sequence"
     "All rows of a step count alike; a token of a long answer weighs less (Shao et al., 2024)."
+    CONSTANT = "constant"
+    "Tokens count alike, and a row counts as a fixed number of them, so that length has no price (Liu et al., 2025, Dr. GRPO)."
+
+
+class Level(StrEnum):
+    """What an importance ratio is of."""
+
+    TOKEN = "token"
+    "Each token by itself: biased, of low variance."
+    SEQUENCE = "sequence"
+    "The whole answer, the product over its tokens: unbiased, of a variance that grows with its length."
+    GEOMETRIC = "geometric"
+    "The whole answer, the geometric mean over its tokens: how far the policies are apart a token."
+
+
+class Rule(StrEnum):
+    """What becomes of a large importance ratio."""
+
+    TRUNCATE = "truncate"
+    "It is cut down to the cap (Ionides, 2008; Yao et al., 2025)."
+    MASK = "mask"
+    "What it belongs to is left out, as is what lies below a floor."
+    NONE = "none"
+    "There is no correction: all weights are 1."
 
 
 class Divergence(StrEnum):
@@ -45,7 +71,7 @@ class TokenBatch:
     mask: Tensor
     "Boolean [B, T]."
     weights: Tensor
-    "Each token's share of the step's mean; sums to 1 over all micro-batches of a step, 0 where masked [B, T]."
+    "Each token's share of the step's mean, 0 where masked; sums to 1 over a step but under `Mean.CONSTANT` [B, T]."
     advantages: Tensor
     "[B]"
     behaviour: Tensor
@@ -55,7 +81,25 @@ class TokenBatch:
     reference: Tensor | None
     "Log-probabilities of the base, where the objective asked for them [B, T]."
     entropy: Tensor | None
-    "Of the policy's distribution at each position, without gradient, where the objective asked for it [B, T]."
+    "Of the policy's distribution at each position, where the objective asked for it, with gradient where asked [B, T]."
+    values: Tensor | None = None
+    "What the critic expects from each position on, with gradient, where the objective has one [B, T]."
+    targets: "Targets | None" = None
+    "What the critic was to learn when the update began, where the objective has one."
+    baseline: float = 0.0
+    "The number that the objective fixed when the update began."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Targets:
+    """What an actor and its critic were to learn when the update began, for one micro-batch."""
+
+    values: Tensor
+    "What the critic expected then [B, T]."
+    advantages: Tensor
+    "Of each token [B, T]."
+    returns: Tensor
+    "What the critic is to expect [B, T]."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -68,6 +112,49 @@ class LossParts:
     "Metric -> (numerator, denominator); both add up over micro-batches and steps."
     peaks: dict[str, float] = field(default_factory=dict)
     "Metric -> value; the largest of micro-batches and steps counts."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What a trainer must work out for an objective besides the log-probabilities of its tokens."""
+
+    reference: bool = False
+    "Log-probabilities of the base."
+    proximal: bool = False
+    "Log-probabilities of the policy that the update began with."
+    entropy: bool = False
+    entropy_gradient: bool = False
+    critic: bool = False
+    "Values of a head on the policy's trunk, which is then trained."
+
+
+class Snapshot(Protocol):
+    """Passes over all rows as the update begins, made when they are asked for; without gradient, 0 at masked tokens [N]."""
+
+    def logprobs(self) -> FloatArray:
+        """Log-probabilities under the member."""
+        ...
+
+    def reference(self) -> FloatArray:
+        """Log-probabilities under the base."""
+        ...
+
+    def values(self) -> FloatArray:
+        """What the member's critic expects."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Prepared:
+    """What an objective fixes for all rows of an update before its first step."""
+
+    baseline: float = 0.0
+    values: FloatArray | None = None
+    "Of the critic [N]; with it come the next two."
+    advantages: FloatArray | None = None
+    "[N]"
+    returns: FloatArray | None = None
+    "[N]"
 
 
 def token_logprobs(logits: Tensor, targets: Tensor, temperatures: Tensor) -> Tensor:
@@ -105,16 +192,47 @@ def divergence(kind: Divergence, logprobs: Tensor, other: Tensor, mask: Tensor) 
     return x.square() / 2 if kind is Divergence.K2 else torch.expm1(-x) + x
 
 
-def truncated_weights(proximal: Tensor, behaviour: Tensor, mask: Tensor, cap: float) -> Tensor:
-    """min(p_proximal / p_behaviour, cap) of each token, without gradient, 0 where masked; three [B, T] -> [B, T].
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Importance:
+    """How tokens are weighted that another policy drew."""
 
-    Source: truncated importance sampling (Ionides, 2008), for engine and staleness mismatch (Yao et al., 2025).
-    """
-    with torch.no_grad():
-        return log_ratio(proximal, behaviour, mask).exp().clamp(max=cap) * mask
+    cap: float
+    "Largest ratio that counts in full."
+    level: Level = Level.TOKEN
+    rule: Rule = Rule.TRUNCATE
+    low: float = 0.0
+    "Least ratio that `Rule.MASK` keeps."
+
+    def ratios(self, proximal: Tensor, behaviour: Tensor, mask: Tensor) -> Tensor:
+        """p_proximal / p_behaviour of what each token belongs to, without gradient, 0 where masked; three [B, T] -> [B, T]."""
+        with torch.no_grad():
+            logs = log_ratio(proximal, behaviour, mask)
+            if self.level is not Level.TOKEN:
+                logs = sequence_mean(logs, mask) if self.level is Level.GEOMETRIC else logs.sum(-1, keepdim=True)
+                logs = logs.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+            return logs.exp() * mask
+
+    def weights(self, proximal: Tensor, behaviour: Tensor, mask: Tensor) -> Tensor:
+        """Each token's weight, without gradient, 0 where masked; three [B, T] -> [B, T]."""
+        if self.rule is Rule.NONE:
+            return mask.to(proximal.dtype)
+        ratios = self.ratios(proximal, behaviour, mask)
+        if self.rule is Rule.TRUNCATE:
+            return ratios.clamp(max=self.cap)
+        return ratios * ((ratios >= self.low) & (ratios <= self.cap))
 
 
-def mean_weights(mask: Tensor, mean: Mean, *, num_tokens: int, num_rows: int) -> Tensor:
+def sequence_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Mean over each row's tokens of what is 0 where masked; two [B, T] -> [B, 1], 0 for a row without a token."""
+    return values.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
+
+
+def row_weights(weights: Tensor) -> Tensor:
+    """Each row's share of a step's mean over rows, from its tokens' shares under `Mean.SEQUENCE`: [B, T] -> [B]."""
+    return weights.sum(-1)
+
+
+def mean_weights(mask: Tensor, mean: Mean, *, num_tokens: int, num_rows: int, constant_length: int = 1) -> Tensor:
     """Each token's weight in a mean over a whole step, of which `mask` [B, T] is one micro-batch; 0 where masked.
 
     Args:
@@ -122,9 +240,12 @@ def mean_weights(mask: Tensor, mean: Mean, *, num_tokens: int, num_rows: int) ->
         mean: What counts alike.
         num_tokens: Trained tokens of the step.
         num_rows: Rows of the step that have a trained token.
+        constant_length: Tokens that a row counts as under `Mean.CONSTANT`.
     """
     if mean is Mean.TOKEN:
         return mask / max(num_tokens, 1)
+    if mean is Mean.CONSTANT:
+        return mask / (max(num_rows, 1) * constant_length)
     return mask / (mask.sum(-1, keepdim=True).clamp(min=1) * max(num_rows, 1))
 
 

@@ -10,7 +10,7 @@ import copy
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,9 @@ from coharness.records.ids import PolicyId
 BETAS: Final = (0.9, 0.95)
 _STATE_KEYS: Final = ("exp_avg", "exp_avg_sq", "step")
 _ITERATE: Final = "iterate"
+_CRITIC: Final = "critic"
+_VALUE: Final = "value"
+_RATE_SCALE: Final = "rate_scale"
 
 
 class Skeleton:
@@ -90,44 +93,60 @@ class MemberState:
     optimizer: torch.optim.AdamW
     digest: str
     "Of the weights when they were last published or read."
+    critic: nn.Linear | None = None
+    "A head on the trunk for objectives that want one; it travels with the optimizer's state and is never served."
     average: dict[str, Tensor] | None = None
-    "Running mean of the parameters, which is served in their place; None where they are served themselves."
+    "Running mean of the parameters, published in their place; None where they are published themselves."
     ema_decay: float = 0.0
 
     @property
     def num_bytes(self) -> int:
-        """Memory of parameters and optimizer state; the two moments count before they exist."""
-        return sum((3 + (self.average is not None)) * p.nbytes for p in self.parameters.values())
+        """Memory of parameters, optimizer state and average; the two moments count before they exist."""
+        average = 0 if self.average is None else sum(tensor.nbytes for tensor in self.average.values())
+        return average + sum(3 * tensor.nbytes for tensor in self.trained().values())
+
+    def trained(self) -> dict[str, Tensor]:
+        """All that updates move: the parameters, and the critic's, sharing their memory."""
+        critic = {} if self.critic is None else _named(self.critic)
+        return {name: parameter.detach() for name, parameter in {**self.parameters, **critic}.items()}
 
     def weights(self) -> dict[str, Tensor]:
         """What is published, by name: the average, or the parameters themselves; shares their memory."""
         return self.average or {name: parameter.detach() for name, parameter in self.parameters.items()}
 
     def step(self) -> None:
-        """One step of the optimizer, and of the average after it (Polyak and Juditsky, 1992; with exponential weights).
+        """One step of the optimizer, and of the average after it (Polyak and Juditsky, 1992; here with exponential weights).
 
         A constant learning rate keeps the parameters in motion around where they would settle. Their running mean is there
-        already, without an end that a decaying rate would have to know. Its memory grows with the steps taken until it
-        is 1 / (1 - ema_decay) steps long, so that it leaves the start soon.
+        already, at every step, without an end of training that a decaying rate would have to know. Its memory grows with
+        the steps taken until it is 1 / (1 - ema_decay) steps long, so that it leaves the start soon.
         """
         self.optimizer.step()
         if self.average is None:
             return
         for name, parameter in self.parameters.items():
-            num_steps = float(self.optimizer.state[parameter]["step"]) if parameter in self.optimizer.state else 0.0
+            held = self.optimizer.state.get(parameter)
+            num_steps = float(held["step"]) if held else 0.0
             decay = min(self.ema_decay, (1 + num_steps) / (10 + num_steps))
             self.average[name].lerp_(parameter.detach(), 1 - decay)
 
     def optimizer_state(self) -> dict[str, Tensor] | None:
-        """What continues from here beside the weights, `<key>.<parameter>`; shares memory; None before the first step.
+        """Moments and step counts, `<key>.<parameter>`, sharing their memory; None before the first step.
 
-        Moments and step counts, and, where an average is published, the parameters that it is of.
+        With a critic that was trained come its weights, `value.critic.<parameter>`; with an average, the parameters that it is
+        of, `iterate.<parameter>`.
         """
+        critic = {} if self.critic is None else _named(self.critic)
         state = {
             f"{key}.{name}": self.optimizer.state[parameter][key]
-            for name, parameter in self.parameters.items()
+            for name, parameter in {**self.parameters, **critic}.items()
             if parameter in self.optimizer.state
             for key in _STATE_KEYS
+        }
+        state |= {
+            f"{_VALUE}.{name}": parameter.detach()
+            for name, parameter in critic.items()
+            if parameter in self.optimizer.state
         }
         if state and self.average is not None:
             state |= {f"{_ITERATE}.{name}": parameter.detach() for name, parameter in self.parameters.items()}
@@ -140,16 +159,20 @@ def make_member(
     *,
     digest: str,
     device: torch.device,
+    critic: nn.Linear | None = None,
+    critic_rate: float = 1.0,
     ema_decay: float = 0.0,
 ) -> MemberState:
     """A member that owns copies of these tensors, with the optimizer state that belongs to them or a fresh one.
 
     Args:
-        tensors: Published weights by name.
-        optimizer_state: What `MemberState.optimizer_state` gave with them, None to begin anew.
+        tensors: Its weights by published name.
+        optimizer_state: As `MemberState.optimizer_state` gave it.
         digest: Of the weights.
         device: Where the member lives.
-        ema_decay: Weight that the running mean keeps at a step; 0 publishes the parameters themselves.
+        critic: A fresh critic, which becomes the member's; its weights are those of the optimizer state where that has any.
+        critic_rate: Factor on the critic's learning rate.
+        ema_decay: Share that the average keeps at a step; 0 publishes the parameters themselves.
 
     Raises:
         WeightsError: the optimizer state does not fit the parameters.
@@ -157,16 +180,39 @@ def make_member(
     state = dict(optimizer_state or {})
     iterates = {name: state.pop(f"{_ITERATE}.{name}", tensor) for name, tensor in tensors.items()}
     parameters = {name: nn.Parameter(_owned(tensor, device)) for name, tensor in iterates.items()}
-    optimizer = torch.optim.AdamW(parameters.values(), betas=BETAS, fused=True)
-    _restore(optimizer, parameters, state)
-    average = {name: _owned(tensor, device) for name, tensor in tensors.items()} if ema_decay else None
-    return MemberState(parameters=parameters, optimizer=optimizer, digest=digest, average=average, ema_decay=ema_decay)
+    groups: list[dict[str, Any]] = [{"params": list(parameters.values()), _RATE_SCALE: 1.0}]
+    head = {} if critic is None else _named(critic.to(device))
+    if head:
+        groups.append({"params": list(head.values()), _RATE_SCALE: critic_rate})
+    optimizer = torch.optim.AdamW(groups, betas=BETAS, fused=True)
+    for name, parameter in head.items():
+        if (value := state.pop(f"{_VALUE}.{name}", None)) is not None:
+            _copy_into(parameter, value, name)
+    _restore(optimizer, {**parameters, **head}, state)
+    return MemberState(
+        parameters=parameters,
+        optimizer=optimizer,
+        digest=digest,
+        critic=critic,
+        average={name: _owned(tensor, device) for name, tensor in tensors.items()} if ema_decay else None,
+        ema_decay=ema_decay,
+    )
+
+
+def fresh_critic(width: int) -> nn.Linear:
+    """A head of `width` inputs that expects nothing yet."""
+    # Linear draws its first weights from the global generator, which is not ours to move.
+    head: nn.Linear = torch.nn.utils.skip_init(nn.Linear, width, 1)  # type: ignore[no-untyped-call]
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.zero_()
+    return head
 
 
 def set_hyperparameters(optimizer: torch.optim.AdamW, *, learning_rate: float, weight_decay: float) -> dict[str, float]:
-    """Put these into the optimizer, and give back what it now holds."""
+    """Put these into the optimizer, and give back what it now holds for the weights."""
     for group in optimizer.param_groups:
-        group["lr"] = learning_rate
+        group["lr"] = learning_rate * group.get(_RATE_SCALE, 1.0)
         group["weight_decay"] = weight_decay
     held = optimizer.param_groups[0]
     return {"learning_rate": float(held["lr"]), "weight_decay": float(held["weight_decay"])}
@@ -216,6 +262,20 @@ def _restore(optimizer: torch.optim.AdamW, parameters: Mapping[str, nn.Parameter
         rest.difference_update(keys.values())
     if rest:
         raise WeightsError(f"optimizer state holds {min(rest)!r}, which belongs to no parameter of this model")
+
+
+def _named(critic: nn.Linear) -> dict[str, nn.Parameter]:
+    return {f"{_CRITIC}.{name}": parameter for name, parameter in critic.named_parameters()}
+
+
+def _copy_into(parameter: nn.Parameter, value: Tensor, name: str) -> None:
+    if parameter.shape != value.shape:
+        raise WeightsError(
+            f"optimizer state: {name!r} has the shape {list(value.shape)}, expected {list(parameter.shape)} "
+            "(a critic of another base?)"
+        )
+    with torch.no_grad():
+        parameter.copy_(value)
 
 
 def _owned(tensor: Tensor, device: torch.device) -> Tensor:

@@ -11,14 +11,16 @@ up to the process's owner.
 import math
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 import pyarrow as pa
 import torch
 from torch import Tensor
 
 from coharness.config.schema import PolicySection, TrainingSection
+from coharness.config.training import GeneName
 from coharness.policy.bases import LoadedBase
 from coharness.policy.canary import CANARY_TOLERANCE, canary_logprob
 from coharness.policy.objectives import objectives_of
@@ -27,6 +29,7 @@ from coharness.policy.training.lora import ADAPTER_CONFIG_FILE, adapter_config, 
 from coharness.policy.training.member_state import (
     MemberState,
     Residents,
+    fresh_critic,
     full_skeleton,
     make_member,
     set_hyperparameters,
@@ -39,8 +42,8 @@ from coharness.records.policy import PolicyVersion, VersionRef, WeightsKind, Wei
 from coharness.records.training import JobResult, JobStatus, MergeJob, TrainJob
 from coharness.records.work import Purpose
 
-_HYPERPARAMETERS: Final = frozenset({"learning_rate", "weight_decay", "temperature"})
-"""Temperature is applied where episodes are drawn and comes back with their rows."""
+_HYPERPARAMETERS: Final = frozenset({"learning_rate", "weight_decay", "temperature", "phase", *get_args(GeneName)})
+"""Temperature is applied where episodes are drawn and comes back with their rows; `phase` is a place in `training.schedule`."""
 
 
 class TorchTrainer:
@@ -82,6 +85,7 @@ class TorchTrainer:
             row_tokens=config.row_tokens,
             max_tokens=min(policy.max_context, base.spec.max_context),
             max_grad_norm=config.max_grad_norm,
+            packing=config.packing,
         )
         self._residents = Residents(resident_bytes)
 
@@ -177,12 +181,11 @@ class TorchTrainer:
         member = self._residents.take(job.policy, start.digest)
         if member is not None:
             return member
-        device = self._model.device
         if start.kind is WeightsKind.BASE:
             shapes = self._skeleton.shapes
             is_lora = self._kind is WeightsKind.LORA
             fresh = fresh_adapter(shapes, derive_seed("adapter", job.policy, job.seed)) if is_lora else shapes
-            return make_member(fresh, None, digest=start.digest, device=device, ema_decay=self._config.ema_decay)
+            return self._made(fresh, None, start.digest)
         if start.kind is not self._kind:
             raise WeightsError(
                 f"version {job.start.ref} holds {start.kind} weights, expected {self._kind} as policy.weights says "
@@ -191,7 +194,7 @@ class TorchTrainer:
         tensors = read_weights(self._run_dir, start)
         self._skeleton.check(tensors, f"version {job.start.ref}")
         state = read_optimizer(self._run_dir, start) if start.has_optimizer else None
-        member = make_member(tensors, state, digest=start.digest, device=device, ema_decay=self._config.ema_decay)
+        member = self._made(tensors, state, start.digest)
         canary = self._canary(member.weights())
         if not abs(canary - start.canary) <= CANARY_TOLERANCE:
             raise WeightsError(
@@ -200,20 +203,38 @@ class TorchTrainer:
             )
         return member
 
+    def _made(self, tensors: Mapping[str, Tensor], state: Mapping[str, Tensor] | None, digest: str) -> MemberState:
+        critic = None
+        if self._config.has_critic:
+            critic = fresh_critic(self._skeleton.model.get_input_embeddings().weight.shape[1])  # type: ignore[operator]
+        return make_member(
+            tensors,
+            state,
+            digest=digest,
+            device=self._model.device,
+            critic=critic,
+            critic_rate=self._config.critic.rate_scale,
+            ema_decay=self._config.ema_decay,
+        )
+
     def _update(self, member: MemberState, job: TrainJob, own: pa.Table, borrowed: pa.Table) -> Progress:
         if unknown := set(job.hyperparameters) - _HYPERPARAMETERS:
             raise ValueError(
                 f"this trainer applies no hyperparameter {min(unknown)!r}; expected {', '.join(sorted(_HYPERPARAMETERS))}"
             )
+        phase = int(job.hyperparameters.get("phase", len(self._config.schedule)))
+        genes = {name: value for name, value in job.hyperparameters.items() if name in get_args(GeneName)}
         # After loading, which brings an optimizer along that may have been another member's.
         applied = set_hyperparameters(
             member.optimizer,
-            learning_rate=job.hyperparameters.get("learning_rate", self._config.initial_learning_rate),
+            learning_rate=job.hyperparameters.get("learning_rate", self._config.initial_learning_rate)
+            * self._config.rate_scale(phase),
             weight_decay=job.hyperparameters.get("weight_decay", self._config.weight_decay),
         )
         self._skeleton.install(member.parameters)
-        progress = self._updater.run(member, own, borrowed, job.seed)
-        progress.counts.update({f"hyperparameter/{name}": value for name, value in applied.items()})
+        updater = replace(self._updater, objectives=objectives_of(self._config, phase, genes))
+        progress = updater.run(member, own, borrowed, job.seed)
+        progress.counts.update({f"hyperparameter/{name}": value for name, value in {**genes, **applied}.items()})
         return progress
 
     def _canary(self, tensors: Mapping[str, Tensor]) -> float:
@@ -228,7 +249,7 @@ class TorchTrainer:
         ref = VersionRef(job.policy, job.step)
         details = {
             "job": job.id,
-            "objective": self._config.objective,
+            "objective": self._config.name_at(int(job.hyperparameters.get("phase", len(self._config.schedule)))),
             "hyperparameters": dict(job.hyperparameters),
             "num_rows": progress.num_rows,
         }

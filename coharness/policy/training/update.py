@@ -9,23 +9,19 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Literal
 
-import numpy as np
 import pyarrow as pa
 import torch
 
-from coharness.policy.objectives import LossParts, Objective, TokenBatch, WeightedObjective
-from coharness.policy.objectives.terms import mean_weights
-from coharness.policy.rows import FloatArray, IntArray, Rows, micro_batches, pad, split_steps
-from coharness.policy.training.forward import CausalModel, all_logprobs
+from coharness.policy.objectives import LossParts, TokenBatch, WeightedObjective
+from coharness.policy.rows import FloatArray, Rows, pad
+from coharness.policy.training.forward import CausalModel, all_logprobs, all_values
 from coharness.policy.training.member_state import MemberState
+from coharness.policy.training.packing import Cut, cut
+from coharness.policy.training.parts import ROWS_PER_STEP as ROWS_PER_STEP
+from coharness.policy.training.parts import Part, Step, plan_parts
 from coharness.policy.weights import first_non_finite
-from coharness.records.ids import derive_seed
-
-ROWS_PER_STEP: Final = 64
-"""Rows of one optimizer step. An update of more takes round(rows / ROWS_PER_STEP) steps of equal size: a learning rate is tuned
-for steps of about one size, and how many rows the filters leave must not change what it means."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -60,16 +56,25 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Part:
-    """One objective's share of an update."""
+class _Before:
+    """Passes over all rows as an update begins; see `Snapshot`."""
 
-    objective: Objective
-    weight: float
+    updater: "Updater"
+    member: MemberState
     rows: Rows
-    steps: list[IntArray]
-    "Rows of each step."
-    proximal: FloatArray | None
-    "Log-probabilities as the update began, None where an update of one step has them anyway [N]."
+
+    def logprobs(self) -> FloatArray:
+        """Log-probabilities under the member [N]."""
+        return all_logprobs(self.updater.model, self.rows, self.updater.row_tokens)
+
+    def reference(self) -> FloatArray:
+        """Log-probabilities under the base [N]."""
+        return all_logprobs(self.updater.reference, self.rows, self.updater.row_tokens)
+
+    def values(self) -> FloatArray:
+        """What the member's critic expects [N]."""
+        assert self.member.critic is not None, "a critic was asked for that the member does not have"
+        return all_values(self.updater.model, self.member.critic, self.rows, self.updater.row_tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -85,11 +90,20 @@ class Updater:
     max_tokens: int
     "Longer rows are dropped and counted."
     max_grad_norm: float
+    packing: Literal["never", "auto", "always"] = "never"
+    "Whether rows share sequences."
 
     def run(self, member: MemberState, own: pa.Table, borrowed: pa.Table, seed: int) -> Progress:
         """Train `member`, which must be installed, in place; stops at the first thing that is not finite and says so."""
         progress = Progress()
-        parts, num_steps = self._parts(own, borrowed, seed)
+        parts, num_steps = plan_parts(
+            self.objectives,
+            own,
+            borrowed,
+            seed=seed,
+            max_tokens=self.max_tokens,
+            snapshot=lambda rows: _Before(updater=self, member=member, rows=rows),
+        )
         for part in parts:
             progress.num_rows += part.rows.num_rows
             progress.counts["rows/kept"] += part.rows.num_rows
@@ -99,80 +113,51 @@ class Updater:
             self._step(member, parts, step, progress)
             if progress.problem:
                 return progress
-        if (bad := first_non_finite(member.weights())) is not None:
+        if (bad := first_non_finite(member.trained())) is not None:
             progress.problem = f"tensor {bad!r} is not finite after the update"
         return progress
 
-    def _parts(self, own: pa.Table, borrowed: pa.Table, seed: int) -> tuple[list[_Part], int]:
-        """Each objective's rows, cut into the update's steps; and the number of steps."""
-        picked = [
-            (weighted, weighted.objective.rows(own, borrowed, seed=seed, max_tokens=self.max_tokens))
-            for weighted in self.objectives
-        ]
-        largest = max(rows.num_rows for _, rows in picked)
-        num_steps = max(1, round(largest / ROWS_PER_STEP))
-        parts = [
-            _Part(
-                objective=weighted.objective,
-                weight=weighted.weight,
-                rows=rows,
-                steps=split_steps(rows.num_rows, num_steps, derive_seed("steps", seed, number)),
-                proximal=(
-                    all_logprobs(self.model, rows, self.row_tokens)
-                    if weighted.objective.on_policy and num_steps > 1
-                    else None
-                ),
-            )
-            for number, (weighted, rows) in enumerate(picked)
-        ]
-        return parts, num_steps
-
-    def _step(self, member: MemberState, parts: list[_Part], step: int, progress: Progress) -> None:
+    def _step(self, member: MemberState, parts: list[Part], number: int, progress: Progress) -> None:
         """One optimizer step over all objectives' rows of this step."""
         member.optimizer.zero_grad(set_to_none=True)
         tokens_before = progress.counts["tokens/trained"]
         for part in parts:
-            indices = part.steps[step]
-            learned = part.rows.trained_lengths[indices]
-            num_tokens, num_rows = int(learned.sum()), int(np.count_nonzero(learned))
-            for batch_rows in micro_batches(part.rows.lengths, indices[learned > 0], self.row_tokens):
-                batch = self._batch(part, batch_rows, num_tokens, num_rows)
-                loss = part.objective.loss(batch)
+            step = part.step(number)
+            for piece in cut(part.rows, step.indices, self.row_tokens, self.packing):
+                loss = part.objective.loss(self._batch(member, part, step, piece))
                 if not math.isfinite(loss.loss.item()):
-                    progress.problem = f"the loss is {loss.loss.item()} in optimizer step {step}"
+                    progress.problem = f"the loss is {loss.loss.item()} in optimizer step {number}"
                     return
                 (part.weight * loss.loss).backward()  # type: ignore[no-untyped-call]
                 progress.add_loss(loss)
-            progress.counts["tokens/trained"] += num_tokens
+            progress.counts["tokens/trained"] += step.num_tokens
         if progress.counts["tokens/trained"] == tokens_before:
             return  # AdamW would move on by its momentum alone
         norm = torch.nn.utils.clip_grad_norm_(member.parameters.values(), self.max_grad_norm).item()
         if not math.isfinite(norm):
-            progress.problem = f"the gradient's norm is {norm} in optimizer step {step}"
+            progress.problem = f"the gradient's norm is {norm} in optimizer step {number}"
             return
+        if member.critic is not None:
+            # Apart from the policy's, which a young critic's large gradient would shrink to nothing.
+            torch.nn.utils.clip_grad_norm_(member.critic.parameters(), self.max_grad_norm)
         member.step()
         progress.counts["steps/taken"] += 1
         progress.add_rate("grad_norm", norm, 1)
 
-    def _batch(self, part: _Part, indices: IntArray, num_tokens: int, num_rows: int) -> TokenBatch:
-        rows, objective, device = part.rows, part.objective, self.model.device
+    def _batch(self, member: MemberState, part: Part, step: Step, piece: Cut) -> TokenBatch:
+        rows, needs, indices = part.rows, part.objective.needs, piece.indices
         padded = pad(rows, indices)
-        forward = self.model(rows, padded, indices, with_entropy=objective.needs_entropy)
-        reference = None
-        if objective.needs_reference:
-            with torch.no_grad():
-                reference = self.reference(rows, padded, indices).logprobs
-        mask = torch.from_numpy(padded.mask[:, 1:]).to(device)
-        proximal = forward.logprobs.detach()
-        if part.proximal is not None:
-            proximal = torch.from_numpy(part.proximal[padded.flat[:, 1:]]).to(device)
-        return TokenBatch(
-            logprobs=forward.logprobs,
-            mask=mask,
-            weights=mean_weights(mask, objective.mean, num_tokens=num_tokens, num_rows=num_rows),
-            advantages=torch.from_numpy(rows.advantages[indices]).to(device),
-            behaviour=torch.from_numpy(rows.behaviour[padded.flat[:, 1:]]).to(device),
-            proximal=proximal,
-            reference=reference,
-            entropy=forward.entropy,
+        forward = self.model(
+            rows,
+            padded,
+            indices,
+            with_entropy=needs.entropy,
+            entropy_gradient=needs.entropy_gradient,
+            critic=member.critic if needs.critic else None,
+            packing=piece.packing,
         )
+        reference = None
+        if needs.reference:
+            with torch.no_grad():
+                reference = self.reference(rows, padded, indices, packing=piece.packing).logprobs
+        return part.batch(step, padded, indices, forward, reference)

@@ -12,18 +12,25 @@ from hypothesis import strategies as st
 
 from coharness.config.schema import TrainingSection
 from coharness.policy.objectives import Grpo, Mean, Sft, TokenBatch, objectives_of
+from coharness.policy.objectives.gradient import GradientTerms
 from coharness.policy.objectives.terms import (
     LOG_RATIO_BOUND,
     Divergence,
+    Importance,
+    Level,
+    Rule,
     divergence,
     log_ratio,
     mean_weights,
     token_entropy,
     token_logprobs,
-    truncated_weights,
 )
 
 Array = npt.NDArray[np.float64]
+
+
+def make_grpo(*, kl_coefficient: float = 0.0, tis_cap: float = 2.0, **settings: Any) -> Grpo:
+    return Grpo(terms=GradientTerms(importance=Importance(cap=tis_cap), kl_coefficient=kl_coefficient), **settings)
 
 
 def draw_batch(
@@ -58,7 +65,7 @@ def grpo_oracle(batch: TokenBatch, objective: Grpo) -> tuple[float, Array]:
     mask, adv = batch.mask.numpy(), batch.advantages.numpy()
     total, gradient, num = 0.0, np.zeros_like(new), max(int(mask.sum()), 1)
     for b, t in zip(*np.nonzero(mask), strict=True):
-        weight = min(math.exp(old[b, t] - mu[b, t]), objective.tis_cap)
+        weight = min(math.exp(old[b, t] - mu[b, t]), objective.terms.importance.cap)
         ratio = math.exp(new[b, t] - old[b, t])
         clipped = min(max(ratio, 1 - objective.clip_low), 1 + objective.clip_high)
         total -= weight * min(ratio * adv[b], clipped * adv[b]) / num
@@ -66,15 +73,15 @@ def grpo_oracle(batch: TokenBatch, objective: Grpo) -> tuple[float, Array]:
             gradient[b, t] -= weight * ratio * adv[b] / num
         if ref is not None:
             x = new[b, t] - ref[b, t]
-            total += objective.kl_coefficient * (math.exp(-x) - 1 + x) / num
-            gradient[b, t] += objective.kl_coefficient * (1 - math.exp(-x)) / num
+            total += objective.terms.kl_coefficient * (math.exp(-x) - 1 + x) / num
+            gradient[b, t] += objective.terms.kl_coefficient * (1 - math.exp(-x)) / num
     return total, gradient
 
 
 @settings(max_examples=60)
 @given(st.integers(0, 10_000), st.booleans(), st.sampled_from([0.3, 1.0, 3.0]))
 def test_grpo_is_its_formula_in_value_and_gradient(seed: int, with_reference: bool, spread: float) -> None:
-    objective = Grpo(kl_coefficient=0.05, tis_cap=2.0, clip_low=0.2, clip_high=0.28)
+    objective = make_grpo(kl_coefficient=0.05, tis_cap=2.0, clip_low=0.2, clip_high=0.28)
     batch = draw_batch(seed, with_reference=with_reference, spread=spread)
     parts = objective.loss(batch)
     (gradient,) = torch.autograd.grad(parts.loss, batch.logprobs)
@@ -92,7 +99,7 @@ def test_sft_is_the_mean_negative_log_probability(seed: int) -> None:
     assert parts.sums["loss/sft"] == pytest.approx((-chosen.sum(), chosen.size), abs=1e-5)
 
 
-@pytest.mark.parametrize("objective", [Sft(keep_solved=1.0), Grpo(kl_coefficient=0.1, tis_cap=2.0)])
+@pytest.mark.parametrize("objective", [Sft(keep_solved=1.0), make_grpo(kl_coefficient=0.1, tis_cap=2.0)])
 def test_a_batch_without_a_learned_token_has_no_loss_and_no_gradient(objective: Any) -> None:
     batch = draw_batch(0)
     empty = with_changes(batch, mask=torch.zeros_like(batch.mask), weights=torch.zeros_like(batch.weights))
@@ -102,7 +109,7 @@ def test_a_batch_without_a_learned_token_has_no_loss_and_no_gradient(objective: 
     assert not gradient.any()
 
 
-@pytest.mark.parametrize("objective", [Sft(keep_solved=1.0), Grpo(kl_coefficient=0.1, tis_cap=2.0)])
+@pytest.mark.parametrize("objective", [Sft(keep_solved=1.0), make_grpo(kl_coefficient=0.1, tis_cap=2.0)])
 @pytest.mark.parametrize("garbage", [math.nan, math.inf, -math.inf])
 def test_what_stands_at_a_masked_position_does_not_matter(objective: Any, garbage: float) -> None:
     batch = draw_batch(1)
@@ -119,7 +126,7 @@ def test_what_stands_at_a_masked_position_does_not_matter(objective: Any, garbag
     assert torch.equal(gradient, expected)
 
 
-@pytest.mark.parametrize("objective", [Sft(keep_solved=1.0), Grpo(kl_coefficient=0.1, tis_cap=2.0)])
+@pytest.mark.parametrize("objective", [Sft(keep_solved=1.0), make_grpo(kl_coefficient=0.1, tis_cap=2.0)])
 def test_a_non_finite_learned_token_shows_in_the_loss(objective: Any) -> None:
     batch = draw_batch(1)
     spoilt = batch.logprobs.detach().clone()
@@ -131,7 +138,7 @@ def test_one_token_answers_work() -> None:
     batch = draw_batch(2, num_rows=2, width=1)
     on = torch.ones_like(batch.mask)
     single = with_changes(batch, mask=on, weights=mean_weights(on, Mean.SEQUENCE, num_tokens=2, num_rows=2))
-    objective = Grpo(kl_coefficient=0.0, tis_cap=2.0)
+    objective = make_grpo(kl_coefficient=0.0, tis_cap=2.0)
     assert objective.loss(with_changes(single, reference=None)).loss.item() == pytest.approx(
         grpo_oracle(with_changes(single, reference=None), objective)[0]
     )
@@ -141,7 +148,7 @@ def test_without_staleness_the_gradient_is_the_plain_policy_gradient() -> None:
     batch = draw_batch(3, with_reference=False)
     same = batch.logprobs.detach()
     fresh = with_changes(batch, proximal=same, behaviour=same)
-    parts = Grpo(kl_coefficient=0.0, tis_cap=2.0).loss(fresh)
+    parts = make_grpo(kl_coefficient=0.0, tis_cap=2.0).loss(fresh)
     (gradient,) = torch.autograd.grad(parts.loss, batch.logprobs)
     np.testing.assert_allclose(gradient.numpy(), (-batch.advantages[:, None] * batch.weights).numpy(), atol=1e-12)
     rates = {name: n / d for name, (n, d) in parts.sums.items() if name != "loss/policy"}
@@ -157,7 +164,7 @@ def test_without_staleness_the_gradient_is_the_plain_policy_gradient() -> None:
 
 def test_a_huge_mismatch_stays_finite_and_shows_in_the_metrics() -> None:
     batch = draw_batch(4)
-    far = Grpo(kl_coefficient=0.1, tis_cap=2.0).loss(with_changes(batch, behaviour=batch.behaviour - 1e4))
+    far = make_grpo(kl_coefficient=0.1, tis_cap=2.0).loss(with_changes(batch, behaviour=batch.behaviour - 1e4))
     (gradient,) = torch.autograd.grad(far.loss, batch.logprobs)
     assert torch.isfinite(gradient).all()
     assert far.peaks["ratio/max"] == pytest.approx(math.exp(LOG_RATIO_BOUND))
@@ -169,10 +176,10 @@ def test_a_huge_mismatch_stays_finite_and_shows_in_the_metrics() -> None:
 def test_losses_of_micro_batches_add_up_to_the_loss_of_the_step(seed: int, mean: Mean, cut: int) -> None:
     whole = draw_batch(seed)
     num_tokens, num_rows = int(whole.mask.sum()), int(whole.mask.any(1).sum())
-    objective = Grpo(kl_coefficient=0.1, tis_cap=2.0, mean=mean)
+    objective = make_grpo(kl_coefficient=0.1, tis_cap=2.0, mean=mean)
 
     def loss(rows: slice) -> float:
-        parts = {n: getattr(whole, n) for n in TokenBatch.__dataclass_fields__ if n != "weights"}
+        parts = {n: getattr(whole, n) for n in TokenBatch.__dataclass_fields__ if n not in ("weights", "baseline")}
         taken = {n: None if v is None else v[rows] for n, v in parts.items()}
         weights = mean_weights(taken["mask"], mean, num_tokens=num_tokens, num_rows=num_rows)
         return objective.loss(TokenBatch(weights=weights, **taken)).loss.item()
@@ -218,8 +225,10 @@ def test_kl_estimators_agree_with_the_exact_divergence_on_average() -> None:
 def test_ratios_and_weights_are_bounded_whatever_comes(new: float, old: float, cap: float) -> None:
     a, b, on = torch.tensor([[new]]), torch.tensor([[old]]), torch.tensor([[True]])
     assert abs(log_ratio(a, b, on).item()) <= LOG_RATIO_BOUND
-    assert 0 <= truncated_weights(a, b, on, cap).item() <= cap * (1 + 1e-6)
-    assert truncated_weights(a, b, ~on, cap).item() == 0
+    for level in Level:
+        importance = Importance(cap=cap, level=level)
+        assert 0 <= importance.weights(a, b, on).item() <= cap * (1 + 1e-6)
+        assert importance.weights(a, b, ~on).item() == 0
 
 
 def test_a_config_names_its_objectives_and_their_weights() -> None:
@@ -229,7 +238,31 @@ def test_a_config_names_its_objectives_and_their_weights() -> None:
         )
     )
     assert [(type(o.objective), o.weight) for o in mixed] == [(Grpo, 1.0), (Sft, 0.25)]
-    assert mixed[0].objective == Grpo(kl_coefficient=0.07, tis_cap=1.5)
+    assert mixed[0].objective == make_grpo(kl_coefficient=0.07, tis_cap=1.5)
     assert mixed[1].objective == Sft(keep_solved=0.6)
     assert [type(o.objective) for o in objectives_of(TrainingSection())] == [Sft]
-    assert not Grpo(kl_coefficient=0.0, tis_cap=2.0).needs_reference
+    assert not make_grpo(kl_coefficient=0.0).needs.reference
+
+
+@pytest.mark.parametrize("level", list(Level))
+@pytest.mark.parametrize("rule", list(Rule))
+@given(seed=st.integers(0, 10_000))
+def test_importance_weights_are_what_a_loop_over_tokens_computes(level: Level, rule: Rule, seed: int) -> None:
+    batch, importance = draw_batch(seed, spread=3.0), Importance(cap=1.5, level=level, rule=rule, low=0.6)
+    got = importance.weights(batch.proximal, batch.behaviour, batch.mask).numpy()
+    old, mu, mask = batch.proximal.numpy(), batch.behaviour.numpy(), batch.mask.numpy()
+    for b in range(len(mask)):
+        tokens = [t for t in range(mask.shape[1]) if mask[b, t]]
+        logs = [old[b, t] - mu[b, t] for t in tokens]
+        for t in range(mask.shape[1]):
+            if t not in tokens:
+                assert got[b, t] == 0
+                continue
+            own = {Level.TOKEN: old[b, t] - mu[b, t], Level.SEQUENCE: sum(logs), Level.GEOMETRIC: np.mean(logs or [0])}
+            ratio = math.exp(own[level])
+            expected = {
+                Rule.TRUNCATE: min(ratio, 1.5),
+                Rule.MASK: ratio if 0.6 <= ratio <= 1.5 else 0.0,
+                Rule.NONE: 1.0,
+            }
+            assert got[b, t] == pytest.approx(expected[rule], abs=1e-9)
