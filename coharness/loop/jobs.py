@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from coharness.config.schema import PolicySection
 from coharness.records.errors import Boundary, BoundaryError, CoharnessError, boundary
-from coharness.records.policy import WeightsKind
+from coharness.records.ids import derive_seed
+from coharness.records.policy import PolicyVersion, WeightsKind
 from coharness.records.protocols import ReplayStore
 from coharness.records.training import JobResult, JobStatus, MergeJob, TrainJob
 
@@ -49,7 +51,9 @@ class JobRunner:
                     own, borrowed = self._replay.fetch(job.items), self._replay.fetch(job.borrowed)
                 return self._backend.train(job, own, borrowed)
             with boundary(Boundary.TRAINING):
-                return self._backend.publish_merged(job, self._merged(job))
+                tensors, metrics = self._merged(job)
+                result = self._backend.publish_merged(job, tensors)
+            return replace(result, metrics={**result.metrics, **metrics})
         except (BoundaryError, CoharnessError) as error:
             where = error.boundary if isinstance(error, BoundaryError) else Boundary.WEIGHTS
             return JobResult(
@@ -61,9 +65,9 @@ class JobRunner:
                 message=str(error)[:500],
             )
 
-    def _merged(self, job: MergeJob) -> Mapping[str, Any]:
-        from coharness.evolution.merging import RULES
-        from coharness.evolution.merging.lora import LoraSpec, merge_lora
+    def _merged(self, job: MergeJob) -> tuple[Mapping[str, Any], Mapping[str, float]]:
+        """The child's tensors, and what the merge has to say of itself."""
+        from coharness.evolution.merging import RULES, LoraSpec, RankPolicy, Statistics, merge_lora_by
         from coharness.policy.weights import read_weights
 
         maps = [
@@ -72,13 +76,33 @@ class JobRunner:
             else read_weights(self._run_dir, p.weights)
             for p in job.parents
         ]
+        rule = RULES[job.rule]
+        rule.check_count(len(maps))
+        # Another merge draws other masks and layers; the same job, run again after a crash, the same.
+        settings: dict[str, Any] = {"seed": derive_seed("merge", job.child, job.id)} if rule.is_random else {}
         if self._policy.weights == "lora":
-            # Both rules are the same in product space: a member's change of the base is its adapter's product.
             lora = self._policy.lora
             spec = LoraSpec(
                 rank=lora.rank, alpha=lora.alpha, use_rslora=lora.use_rslora, target_modules=lora.target_modules
             )
-            return merge_lora([(spec, m) for m in maps], job.weights, out_rank=lora.rank).tensors
-        rule = RULES[job.rule]
-        base = self._backend.base_tensors() if rule.needs_base else None
-        return rule.merge(maps, job.weights, base)
+            # All members of a run have one rank, so what does not fit is cut off and reported.
+            found = merge_lora_by(
+                rule, [(spec, m) for m in maps], job.weights, RankPolicy(rank=lora.rank), settings=settings
+            )
+            return found.merge.tensors, {"merge/tail_energy": max(found.merge.tail_energy.values(), default=0.0)}
+        if rule.statistics is Statistics.FISHER:
+            settings["statistics"] = [self._second_moments(p, m) for p, m in zip(job.parents, maps, strict=True)]
+        base = self._backend.base_tensors() if rule.takes_base else None
+        return rule.configured(settings)(maps, job.weights, base), {}
+
+    def _second_moments(self, parent: PolicyVersion, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The optimizer's running mean of squared gradients: a diagonal Fisher information that costs nothing."""
+        from coharness.policy.weights import read_optimizer
+
+        if not parent.weights.has_optimizer:
+            raise ValueError(
+                f"{parent.ref} has no optimizer state to estimate its Fisher information from; expected a parent that was "
+                "trained since it was made (or another evolution.merge_rule)"
+            )
+        state = read_optimizer(self._run_dir, parent.weights)
+        return {name: state[f"exp_avg_sq.{name}"] for name in tensors}

@@ -36,7 +36,7 @@ def cases(draw: st.DrawFn) -> Case:
     return [to_map(pool[i]) for i in picks], weights, to_map(draw(arrays)), list(order)
 
 
-@pytest.mark.parametrize("rule", sorted(RULES))
+@pytest.mark.parametrize("rule", ["linear", "task_arithmetic", "extrapolation", "uniform_soup"])
 @QUICK
 @given(case=cases())
 def test_permuting_parents_with_their_weights_changes_no_bit(rule: str, case: Case) -> None:

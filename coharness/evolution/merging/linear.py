@@ -1,4 +1,4 @@
-"""The linear rule: a weighted average of weights, elementwise.
+"""The linear rule and the plain soup: weighted averages of weights, elementwise.
 
 Invariants: bit-equal under any permutation of (maps, weights); sums in float32 (float64 for float64 and scalars), cast back once;
 tensors on which all parents agree come through unchanged when the weights are normalised. Driven through `merging.RULES`.
@@ -9,8 +9,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from coharness.evolution.merging.maps import DEFAULT_CHUNK_BYTES, TensorMap, merge_elementwise
-from coharness.evolution.merging.preflight import check_mergeable, check_weights, normalized
+from coharness.evolution.merging.maps import DEFAULT_CHUNK_BYTES, TensorMap
+from coharness.evolution.merging.preflight import check_mergeable, check_weights, normalized, refuse_base
+from coharness.evolution.merging.walk import Chunk, Kernel, View, merge_maps
 
 
 def linear(
@@ -36,22 +37,26 @@ def linear(
     Raises:
         ValueError: a base was given, maps or weights fail preflight, or the result overflows its dtype.
     """
-    if base is not None:
-        raise ValueError(
-            "the linear rule got a base; expected None (task_arithmetic is the rule that merges deltas from a base)"
-        )
+    refuse_base("linear", base)
     check_weights(weights, len(tensors), normalize=normalize)
-    check_mergeable(tensors)
+    check_mergeable(tensors, values=False)
     coefficients = normalized(weights) if normalize else list(weights)
-    return merge_elementwise(tensors, coefficients, None, _sum, idempotent=normalize, chunk_bytes=chunk_bytes)
+    return merge_maps(
+        tensors, coefficients, None, weighted_sum, idempotent=normalize, chunk_bytes=chunk_bytes, propagates=True
+    )
 
 
-def _sum(parents: Sequence[Tensor], weights: Sequence[float], base: Tensor | None) -> Tensor:
-    total = torch.mul(parents[0], weights[0])  # [chunk]
-    scratch = torch.empty_like(total)
-    for parent, weight in zip(parents[1:], weights[1:], strict=True):
-        # Two roundings on purpose: whether add(alpha=...) is fused depends on torch's build and the processor, and the bits of a
-        # merge should not.
-        torch.mul(parent, weight, out=scratch)
-        total.add_(scratch)
-    return total
+def weighted_sum(view: View) -> Kernel:
+    """A kernel for sum_i w_i theta_i with the view's weights."""
+    scratch = view.scratch(1)[0]
+
+    def kernel(chunk: Chunk, out: Tensor) -> None:
+        part = scratch[: out.numel()]
+        torch.mul(chunk.parents[0], view.weights[0], out=out)
+        for parent, weight in zip(chunk.parents[1:], view.weights[1:], strict=True):
+            # Two roundings on purpose: whether add(alpha=...) is fused depends on torch's build and the processor, and the
+            # bits of a merge should not.
+            torch.mul(parent, weight, out=part)
+            out.add_(part)
+
+    return kernel

@@ -1,10 +1,8 @@
-"""Name -> tensor maps: reading, writing and digesting them, and the bounded walk every elementwise merge rule is built on.
+"""Name -> tensor maps: reading, writing, digesting and ordering them.
 
 Invariants
 - No function changes a tensor or a map it was given.
 - A digest depends on names, dtypes, shapes and bytes alone: not on insertion order, strides, device or file.
-- `merge_elementwise` hands parents to a kernel in a canonical order (weight, then raw bytes), so permuting parents and
-  weights together cannot change one bit of the result; nor can the chunk size, as long as the kernel is elementwise.
 
 Driven by the rules in this package, and by whoever stores or publishes a merged policy.
 """
@@ -13,7 +11,7 @@ import functools
 import hashlib
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeAlias, final
@@ -28,11 +26,7 @@ from coharness.records.errors import WeightsError
 TensorMap: TypeAlias = Mapping[str, Tensor]
 
 DEFAULT_CHUNK_BYTES: Final = 8 * 2**20
-"""Working memory of an elementwise merge beside its result; small enough that a chunk stays in cache between its uses."""
-
-Kernel: TypeAlias = Callable[[Sequence[Tensor], Sequence[float], Tensor | None], Tensor]
-"""(parents' chunks, their weights, base chunk or None) -> merged chunk, all [chunk] in the accumulation dtype. The inputs may
-alias the caller's tensors, so a kernel never writes to them."""
+"""Working memory of a merge beside its inputs and its result."""
 
 _FIRST_BLOCK_BYTES: Final = 4 * 2**10
 _LAST_BLOCK_BYTES: Final = 2**20
@@ -146,8 +140,12 @@ def all_finite(values: Tensor) -> bool:
     """Whether a floating tensor holds no NaN and no infinity; one pass, without the masks that `isfinite` builds."""
     if values.numel() == 0:
         return True
-    # float8 has no comparisons; widening keeps NaN and infinity.
-    smallest, largest = torch.aminmax(values.float() if values.dtype.itemsize < 2 else values)
+    # float8 has no arithmetic; widening keeps NaN and infinity.
+    wide = values.float() if values.dtype.itemsize < 2 else values
+    # A sum is finite only if every term is, and costs a quarter of a minimum; finite terms that overflow it are looked at again.
+    if math.isfinite(wide.sum().item()):
+        return True
+    smallest, largest = torch.aminmax(wide)
     return math.isfinite(smallest.item()) and math.isfinite(largest.item())  # either is NaN as soon as one value is
 
 
@@ -177,87 +175,6 @@ def canonical_order(parents: Sequence[Sequence[Tensor]], weights: Sequence[float
         return next((c for a, b in zip(parents[i], parents[j], strict=True) if (c := compare_bytes(a, b))), 0)
 
     return sorted(range(len(parents)), key=functools.cmp_to_key(compare))
-
-
-def merge_elementwise(
-    maps: Sequence[TensorMap],
-    weights: Sequence[float],
-    base: TensorMap | None,
-    kernel: Kernel,
-    *,
-    idempotent: bool,
-    chunk_bytes: int = DEFAULT_CHUNK_BYTES,
-) -> dict[str, Tensor]:
-    """Apply an elementwise kernel to mergeable maps (see `preflight.check_mergeable`), one tensor and one chunk at a time.
-
-    Args:
-        maps: The parents, at least one; contiguous tensors are read in place, others are copied one tensor at a time.
-        weights: One coefficient a parent, as the kernel is to see it.
-        base: What deltas are taken from, or None for rules that take none.
-        kernel: The rule.
-        idempotent: The kernel returns x when every parent is x, up to rounding. A tensor on which all parents agree to the bit
-            (a frozen layer) is then copied instead, and so free of rounding.
-        chunk_bytes: Bound on the memory in use beside inputs and result.
-
-    Returns:
-        Merged tensors in the parents' shapes and dtypes, by name in sorted order, sharing no memory with the inputs. Integer and
-        bool tensors, on which mergeable parents agree, are copied.
-
-    Raises:
-        ValueError: chunk_bytes is not positive, or a result does not fit its dtype.
-    """
-    if chunk_bytes < 1:
-        raise ValueError(
-            f"chunk_bytes is {chunk_bytes}; expected a positive number of bytes, such as {DEFAULT_CHUNK_BYTES}"
-        )
-    return {
-        name: _merge_tensor(
-            name,
-            [tensors[name] for tensors in maps],
-            weights,
-            None if base is None else base[name],
-            kernel,
-            idempotent=idempotent,
-            chunk_bytes=chunk_bytes,
-        )
-        for name in sorted(maps[0])
-    }
-
-
-def _merge_tensor(
-    name: str,
-    tensors: Sequence[Tensor],
-    weights: Sequence[float],
-    base: Tensor | None,
-    kernel: Kernel,
-    *,
-    idempotent: bool,
-    chunk_bytes: int,
-) -> Tensor:
-    like = tensors[0]
-    parents = [flat(tensor) for tensor in tensors]
-    agree = idempotent and all(compare_bytes(parents[0], other) == 0 for other in parents[1:])
-    if agree or not like.is_floating_point():
-        return like.detach().clone(memory_format=torch.contiguous_format)
-    order = canonical_order([[parent] for parent in parents], weights)
-    ordered_weights = [weights[i] for i in order]
-    flat_base = None if base is None else flat(base)
-    dtype = accumulation_dtype(like)
-    # Alive at once: a widened chunk of every parent and of the base, the kernel's sum and its scratch.
-    chunk = max(1, chunk_bytes // (dtype.itemsize * (len(parents) + 3)))
-    merged = torch.empty(like.shape, dtype=like.dtype, device=like.device)
-    out = merged.view(-1)
-    for start in range(0, like.numel(), chunk):
-        part = slice(start, start + chunk)
-        base_chunk = None if flat_base is None else flat_base[part].to(dtype)
-        result = kernel([parents[i][part].to(dtype) for i in order], ordered_weights, base_chunk)
-        out[part] = result
-        if not all_finite(out[part]):
-            raise ValueError(
-                f"tensor {name!r}: the merged values do not fit {like.dtype} (overflow from finite parents); expected weights "
-                f"and scale of moderate size, got weights {ordered_weights}"
-            )
-    return merged
 
 
 def _raw(flat_tensor: Tensor) -> Tensor:

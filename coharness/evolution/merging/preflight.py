@@ -21,28 +21,45 @@ _SMALLEST_RELATIVE_SUM: Final = 1e-9
 """Below this share of sum |w|, a weight sum is rounding noise and dividing by it would blow the parents up."""
 
 
-def check_mergeable(maps: Sequence[TensorMap], *, base: TensorMap | None = None) -> None:
+def check_mergeable(
+    maps: Sequence[TensorMap],
+    *,
+    base: TensorMap | None = None,
+    statistics: Sequence[TensorMap] = (),
+    values: bool = True,
+) -> None:
     """Refuse maps that no rule can merge: other names, shapes or dtypes, differing integer tensors, non-finite values.
 
     Args:
         maps: The parents; each is compared with the first.
         base: The map deltas are taken from, held to the same fields; None if the rule takes none.
+        statistics: A further map a parent, held to the parents' names and shapes but not to their dtype.
+        values: Also read every floating tensor for NaN and infinity. The rules leave that to their own first reading.
 
     Raises:
-        ValueError: no map, or the first difference: the tensor, the map it was found in, what was expected.
+        ValueError: no map, another number of statistics than of maps, or the first difference: the tensor, the map it was
+            found in, what was expected.
     """
     if not maps:
         raise ValueError("nothing to merge: got 0 maps, expected at least one")
+    if statistics and len(statistics) != len(maps):
+        raise ValueError(f"got statistics of {len(statistics)} maps for {len(maps)} maps; expected one for each map")
     labelled: dict[str, TensorMap] = {f"map {i}": tensors for i, tensors in enumerate(maps)}
     if base is not None:
         labelled["base"] = base
-    _check_names(labelled)
+    further: dict[str, TensorMap] = {f"the statistics of map {i}": tensors for i, tensors in enumerate(statistics)}
+    _check_names(labelled | further)
     for name in sorted(maps[0]):
         first = maps[0][name]
         for label, tensors in labelled.items():
             tensor = first if tensors is maps[0] else tensors[name]
             _check_like(name, label, tensor, first)
-            check_finite(name, label, tensor)
+            if values:
+                check_finite(name, label, tensor)
+        for label, tensors in further.items():
+            _check_shape(name, label, tensors[name], first)
+            if values:
+                check_finite(name, label, tensors[name])
 
 
 def check_weights(weights: Sequence[float], num_maps: int, *, normalize: bool) -> None:
@@ -69,6 +86,45 @@ def normalized(weights: Sequence[float]) -> list[float]:
     """The weights divided by their sum, which is exact and so the same in any order; `check_weights` must have passed."""
     total = math.fsum(weights)
     return [weight / total for weight in weights]
+
+
+def require_base(rule: str, base: TensorMap | None) -> TensorMap:
+    """The base of a rule that takes deltas.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if base is None:
+        raise ValueError(
+            f"{rule} got no base; expected the map the parents were trained from (or use a rule that takes none, such as linear)"
+        )
+    return base
+
+
+def refuse_base(rule: str, base: TensorMap | None) -> None:
+    """Refuse a base that a rule would ignore.
+
+    Raises:
+        ValueError: there is one.
+    """
+    if base is not None:
+        raise ValueError(
+            f"the {rule} rule got a base; expected None (task_arithmetic is the rule that merges deltas from a base)"
+        )
+
+
+def check_number(
+    rule: str, name: str, value: float, low: float = -math.inf, high: float = math.inf, *, above: bool = False
+) -> None:
+    """Refuse a rule's setting that is not a finite number from `low` (excluded where `above`) to `high`.
+
+    Raises:
+        ValueError: naming rule, setting, value and range.
+    """
+    if math.isfinite(value) and low <= value <= high and not (above and value == low):
+        return
+    span = "" if (low, high) == (-math.inf, math.inf) else f" {'above' if above else 'from'} {low:g} to {high:g}"
+    raise ValueError(f"{rule} got {name} {value}; expected a finite number{span}")
 
 
 def check_finite(name: str, label: str, tensor: Tensor) -> None:
@@ -105,12 +161,16 @@ def _check_names(labelled: Mapping[str, TensorMap]) -> None:
         )
 
 
-def _check_like(name: str, label: str, tensor: Tensor, first: Tensor) -> None:
+def _check_shape(name: str, label: str, tensor: Tensor, first: Tensor) -> None:
     if tensor.shape != first.shape:
         raise ValueError(
             f"tensor {name!r} of {label} has shape {list(tensor.shape)}; expected {list(first.shape)} as in map 0 "
             f"(a resized vocabulary or another architecture?)"
         )
+
+
+def _check_like(name: str, label: str, tensor: Tensor, first: Tensor) -> None:
+    _check_shape(name, label, tensor, first)
     if tensor.dtype != first.dtype:
         raise ValueError(
             f"tensor {name!r} of {label} has dtype {tensor.dtype}; expected {first.dtype} as in map 0 (cast before merging)"

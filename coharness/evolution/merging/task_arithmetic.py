@@ -1,18 +1,24 @@
-"""Task arithmetic: the base plus a scaled, weighted sum of what each parent changed.
+"""Task arithmetic and extrapolation: the base plus a scaled, weighted sum of what each parent changed.
 
 Invariants: bit-equal under any permutation of (maps, weights); deltas are taken and summed in float32 (float64 for float64 and
 scalars), cast back once; a tensor no parent changed comes through equal to the base's. Driven through `merging.RULES`.
 """
 
 import functools
-import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from coharness.evolution.merging.maps import DEFAULT_CHUNK_BYTES, TensorMap, merge_elementwise
-from coharness.evolution.merging.preflight import check_mergeable, check_weights, normalized
+from coharness.evolution.merging.maps import DEFAULT_CHUNK_BYTES, TensorMap
+from coharness.evolution.merging.preflight import (
+    check_mergeable,
+    check_number,
+    check_weights,
+    normalized,
+    require_base,
+)
+from coharness.evolution.merging.walk import Chunk, Kernel, View, merge_maps
 
 
 def task_arithmetic(
@@ -44,33 +50,63 @@ def task_arithmetic(
     Raises:
         ValueError: no base, a non-finite scale, maps or weights fail preflight, or the result overflows its dtype.
     """
-    if base is None:
-        raise ValueError(
-            "task_arithmetic got no base; expected the map the parents were trained from (or use the linear rule)"
-        )
-    if not math.isfinite(scale):
-        raise ValueError(
-            f"task_arithmetic got scale {scale}; expected a finite number, 1.0 for the plain weighted change"
-        )
+    base = require_base("task_arithmetic", base)
+    check_number("task_arithmetic", "scale", scale)
     check_weights(weights, len(tensors), normalize=normalize)
-    check_mergeable(tensors, base=base)
-    coefficients = normalized(weights) if normalize else list(weights)
-    return merge_elementwise(
+    check_mergeable(tensors, base=base, values=False)
+    return merge_maps(
         tensors,
-        coefficients,
+        normalized(weights) if normalize else list(weights),
         base,
         functools.partial(_base_plus_deltas, scale),
         idempotent=normalize and scale == 1.0,
         chunk_bytes=chunk_bytes,
+        propagates=True,
     )
 
 
-def _base_plus_deltas(scale: float, parents: Sequence[Tensor], weights: Sequence[float], base: Tensor | None) -> Tensor:
-    assert base is not None
-    total = torch.zeros_like(base)  # [chunk]
-    scratch = torch.empty_like(base)
-    for parent, weight in zip(parents, weights, strict=True):
-        # Separate roundings, for the reason given in the linear rule.
-        torch.sub(parent, base, out=scratch)
-        total.add_(scratch.mul_(weight))
-    return total.mul_(scale).add_(base)
+def extrapolation(
+    tensors: Sequence[TensorMap],
+    weights: Sequence[float],
+    base: TensorMap | None = None,
+    *,
+    step: float = 0.5,
+    chunk_bytes: int = DEFAULT_CHUNK_BYTES,
+) -> dict[str, Tensor]:
+    """The weighted mean of the parents, and beyond it: base + (1 + step) * (sum_i w_i theta_i - base).
+
+    Source: Zheng et al., 2024 (ExPO), where one aligned model takes the place of the mean.
+
+    Args:
+        tensors: The parents' maps.
+        weights: As in `task_arithmetic`, always normalised.
+        base: The map all parents were trained from; required.
+        step: How far beyond the mean, as a share of the way from the base to it; 0 is the mean, -1 the base.
+        chunk_bytes: As in `task_arithmetic`.
+
+    Returns:
+        As `task_arithmetic`.
+
+    Raises:
+        ValueError: as `task_arithmetic`.
+    """
+    base = require_base("extrapolation", base)
+    check_number("extrapolation", "step", step)
+    return task_arithmetic(tensors, weights, base, scale=1.0 + step, chunk_bytes=chunk_bytes)
+
+
+def _base_plus_deltas(scale: float, view: View) -> Kernel:
+    scratch = view.scratch(1)[0]
+
+    def kernel(chunk: Chunk, out: Tensor) -> None:
+        part = scratch[: out.numel()]
+        torch.sub(chunk.parents[0], chunk.origin, out=out).mul_(view.weights[0])
+        for parent, weight in zip(chunk.parents[1:], view.weights[1:], strict=True):
+            # Separate roundings, for the reason given in the linear rule.
+            torch.sub(parent, chunk.origin, out=part)
+            out.add_(part.mul_(weight))
+        if scale != 1.0:
+            out.mul_(scale)
+        out.add_(chunk.origin)
+
+    return kernel

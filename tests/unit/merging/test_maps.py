@@ -1,13 +1,22 @@
 """Name -> tensor maps: what a digest sees, what a file keeps, and the order parents are taken in."""
 
 import itertools
+import math
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from coharness.evolution.merging.maps import canonical_order, compare_bytes, load_map, map_digest, open_map, save_map
+from coharness.evolution.merging.maps import (
+    all_finite,
+    canonical_order,
+    compare_bytes,
+    load_map,
+    map_digest,
+    open_map,
+    save_map,
+)
 from coharness.records.errors import WeightsError
 
 
@@ -121,3 +130,17 @@ def test_canonical_order_is_by_weight_then_content() -> None:
         weights = [[0.2, 0.4, 0.4][i] for i in permutation]
         order = canonical_order(shuffled, weights)
         assert [(weights[i], shuffled[i][0].item()) for i in order] == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_finiteness_is_told_from_a_sum_that_overflows(dtype: torch.dtype) -> None:
+    largest = torch.finfo(dtype).max
+    assert all_finite(torch.full((8,), largest, dtype=torch.float64).to(dtype))
+    assert all_finite(torch.zeros(0, dtype=dtype))
+    for bad in (math.nan, -math.inf):
+        if dtype is torch.float8_e4m3fn and bad == -math.inf:
+            continue  # it has no infinity
+        values = torch.full((8,), largest, dtype=torch.float64).to(dtype)
+        values[5] = bad
+        assert not all_finite(values)
+    assert not all_finite(torch.tensor([math.inf, -math.inf]).to(torch.float32))

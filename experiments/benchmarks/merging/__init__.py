@@ -1,0 +1,1 @@
+"""Merging against mergekit and against the dense SVD of PEFT's route."""
