@@ -12,6 +12,7 @@ import numpy as np
 
 from coharness.harness.space import GeneSpace
 from coharness.records.harness import Harness
+from coharness.reward.algebra.mutate import mutate_rule
 
 Mutation = Callable[[Harness, GeneSpace, np.random.Generator], Harness | None]
 
@@ -93,7 +94,17 @@ def mutate_sampling(harness: Harness, space: GeneSpace, rng: np.random.Generator
     return replace(harness, sampling=replace(harness.sampling, **genes))
 
 
-TRAINING_MUTATIONS: dict[str, Mutation] = {"weight": mutate_weight, "sampling": mutate_sampling}
+def mutate_reward(harness: Harness, space: GeneSpace, rng: np.random.Generator) -> Harness | None:
+    """One number of the reward rule; nothing, and no draw, where there is no rule."""
+    rule = mutate_rule(harness.reward.rule, rng) if harness.reward.rule else None
+    return None if rule is None else replace(harness, reward=replace(harness.reward, rule=rule))
+
+
+TRAINING_MUTATIONS: dict[str, Mutation] = {
+    "weight": mutate_weight,
+    "sampling": mutate_sampling,
+    "reward": mutate_reward,
+}
 """Mutations that change only what is trained on."""
 
 

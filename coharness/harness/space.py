@@ -1,14 +1,18 @@
 """The space that harness genomes live in: what each gene may be in one run, and the fixed mix that success is measured on."""
 
+import fnmatch
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 import numpy as np
 
-from coharness.config.schema import RunConfig
+from coharness.config.schema import CodeTasks, RunConfig
 from coharness.harness.templates import HINTS, TEMPLATES
 from coharness.records.errors import ConfigError
 from coharness.records.harness import EpisodeGenes, Harness, PromptGenes, RewardGenes, SamplingGenes, TaskGene
+from coharness.reward.algebra import rule_from_json
+from coharness.reward.score import CODE_PARTS, JUDGE_PREFIX, OWN_PARTS
 from coharness.tasks.formats import FORMATS
 from coharness.tasks.sources import TaskSources
 
@@ -111,9 +115,11 @@ def initial_harness(config: RunConfig, sources: TaskSources, space: GeneSpace) -
             _known(f"harness.format (family {family!r})", (section.format,), space.formats[family])
     formats = {f: section.format or space.formats[f][0] for f in space.families}
     _known("harness.sampling", tuple(section.sampling), SamplingGenes.__dataclass_fields__)
-    _known("harness.reward", tuple(section.reward), RewardGenes.__dataclass_fields__)
+    _known(
+        "harness.reward", tuple(section.reward), [name for name in RewardGenes.__dataclass_fields__ if name != "rule"]
+    )
     # References teach at any level, so under supervision a level rises early and failing at it is no reason to come down.
-    supervised = {"level_up": 0.4, "level_down": 0.0} if "sft" in config.training.objective else {}
+    supervised = {"level_up": 0.4, "level_down": 0.0} if config.training.is_supervised() else {}
     sampling = {**supervised, **section.sampling}
     if "min_groups" in sampling:
         sampling["min_groups"] = int(sampling["min_groups"])
@@ -126,8 +132,33 @@ def initial_harness(config: RunConfig, sources: TaskSources, space: GeneSpace) -
             max_tokens=config.evaluation.tokens_per_task,
             num_distractors=section.num_distractors,
         ),
-        reward=replace(RewardGenes(), **section.reward),
+        reward=RewardGenes(**section.reward, rule=_reward_rule(config)),
     )
+
+
+def _reward_rule(config: RunConfig) -> dict[str, Any]:
+    """The rule of the config in its normal form, so that two spellings of one rule are one genome; empty where there is none."""
+    if not config.harness.reward_rule:
+        return {}
+    rule = rule_from_json(config.harness.reward_rule, "harness.reward_rule")
+    for name in sorted(rule.names):
+        if name.startswith(JUDGE_PREFIX):
+            if config.reward.judge is None:
+                raise ConfigError(
+                    f"harness.reward_rule reads {name!r} and no judge is configured; set reward.judge, or leave the part out"
+                )
+        elif fnmatch.filter(CODE_PARTS, name):
+            if not all(isinstance(section, CodeTasks) for section in config.tasks):
+                raise ConfigError(
+                    f"harness.reward_rule reads {name!r}, which only attempts at code tasks have, and there are other tasks; "
+                    "leave the part out, or the tasks"
+                )
+        elif not fnmatch.filter(OWN_PARTS, name):
+            known = ", ".join((*OWN_PARTS, *CODE_PARTS))
+            raise ConfigError(
+                f"harness.reward_rule reads {name!r}, which no attempt has; known are {known}, {JUDGE_PREFIX}..."
+            )
+    return rule.to_json()
 
 
 def full_range(harness: Harness, space: GeneSpace) -> Harness:

@@ -79,6 +79,8 @@ class RewardGenes:
     format: float = 0.0
     length: float = 0.0
     "Weight of the share of the token budget left unused."
+    rule: Mapping[str, Any] = field(default_factory=dict)
+    "A rule of the reward algebra as JSON values; where there is one it makes the training signal, and the weights are idle."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +104,9 @@ class Harness:
         data = asdict(self)
         data["tasks"] = sorted(data["tasks"], key=lambda gene: gene["family"])
         data["prompt"]["formats"] = dict(sorted(self.prompt.formats.items()))
+        if not self.reward.rule:
+            # Genomes without a rule keep the names that they had before there were any.
+            del data["reward"]["rule"]
         return data
 
     def task_gene(self, family: str) -> TaskGene | None:

@@ -24,6 +24,7 @@ _WORDS = {
     "reward.partial": "reward for partial credit",
     "reward.format": "reward for a readable answer",
     "reward.length": "reward for a short answer",
+    "reward.rule": "reward rule",
 }
 
 
@@ -79,8 +80,33 @@ def _scalars(section: str, before: Harness, after: Harness) -> Iterator[str]:
         if gene.name == "formats":
             continue
         was, now = getattr(old, gene.name), getattr(new, gene.name)
-        if was != now:
+        if isinstance(was, Mapping) and isinstance(now, Mapping):
+            yield from _trees(_WORDS.get(f"{section}.{gene.name}", gene.name), was, now)
+        elif was != now:
             yield _change(_WORDS.get(f"{section}.{gene.name}", gene.name.replace("_", " ")), was, now)
+
+
+def _trees(name: str, was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Leaves in which two trees of JSON values differ; a tree that came or went as a whole in one phrase."""
+    if was and now:
+        old, new = dict(_leaves(was)), dict(_leaves(now))
+        for place in sorted({*old, *new}):
+            if old.get(place) != new.get(place):
+                yield _change(f"{name}, {place}", old.get(place, "nothing"), new.get(place, "nothing"))
+    elif was != now:
+        yield _change(name, "a rule" if was else "weights", "a rule" if now else "weights")
+
+
+def _leaves(tree: Any, place: str = "") -> Iterator[tuple[str, object]]:
+    match tree:
+        case Mapping() if tree:
+            for key, value in tree.items():
+                yield from _leaves(value, f"{place}.{key}" if place else str(key))
+        case list() | tuple() if tree:
+            for index, value in enumerate(tree):
+                yield from _leaves(value, f"{place}[{index}]")
+        case _:
+            yield place, tree
 
 
 def _tasks(before: Harness, after: Harness) -> Iterator[str]:

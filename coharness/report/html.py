@@ -55,17 +55,6 @@ def write_report(run_dir: Path | str) -> Path:
 
 def render(history: History, sealed: Sealed | None, sealed_trouble: str = "") -> str:
     """The page as text; `sealed_trouble` says why sealed readings that exist cannot be shown."""
-    style = read_asset("page.css")
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    head = el(
-        "head",
-        el("meta", charset="utf-8"),
-        el("meta", http_equiv="Content-Security-Policy", content=policy),
-        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        el("title", f"coharness run {history.run_id}"),
-        el("style", style),
-    )
     sections = (
         verdict_section(history, sealed, sealed_trouble),
         cells_section(sealed),
@@ -79,8 +68,23 @@ def render(history: History, sealed: Sealed | None, sealed_trouble: str = "") ->
         failures_section(history),
         config_section(history),
     )
-    body = el("body", _header(history), el("main", *sections), _footer(history))
-    return "<!doctype html>\n" + el("html", head, body, lang="en")
+    return document(f"coharness run {history.run_id}", _header(history), el("main", *sections), _footer(history))
+
+
+def document(title: str, *body: Markup) -> str:
+    """A whole page with its style sheet; the policy in it lets a browser load nothing else."""
+    style = read_asset("page.css")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    head = el(
+        "head",
+        el("meta", charset="utf-8"),
+        el("meta", http_equiv="Content-Security-Policy", content=policy),
+        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        el("title", title),
+        el("style", style),
+    )
+    return "<!doctype html>\n" + el("html", head, el("body", *body), lang="en")
 
 
 def _header(history: History) -> Markup:

@@ -17,6 +17,7 @@ from coharness.report.sentences import (
     slow_workers_sentence,
     staleness_sentence,
     twin_sentence,
+    unsafe_sentence,
 )
 from coharness.report.timeline import History
 from coharness.report.wording import count, duration, signed
@@ -49,11 +50,13 @@ def verdict_section(history: History, sealed: Sealed | None, trouble: str) -> Ma
            class_="unit"),
     )  # fmt: skip
     told = el("div", el("p", lead, class_="lead"), *(el("p", sentence) for sentence in others))
+    unsafe = unsafe_sentence(history)
     alarm = el("p", "The A/A alarm is raised, so no promotion of this run should be trusted.", class_="alarm")
     return _section(
         "Verdict",
         el("div", figure, told, class_="verdict"),
         alarm if null_alarm(history) else None,
+        el("p", unsafe, class_="alarm") if unsafe else None,
         el("h3", "What this run does not show"),
         el("ul", *(el("li", sentence) for sentence in NOT_CLAIMED), class_="limits"),
         id_="verdict",

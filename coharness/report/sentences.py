@@ -102,6 +102,17 @@ def slow_workers_sentence(history: History) -> str | None:
     return f"Slow beside the others, in episodes a busy second: {named} of their median."
 
 
+def unsafe_sentence(history: History) -> str:
+    """That what policies wrote ran without a sandbox; empty where it did not."""
+    wrote_code = any(section["type"] == "code" for section in history.config.get("tasks", ()))
+    if not (wrote_code and history.config.get("reward", {}).get("sandbox", {}).get("unsafe")):
+        return ""
+    return (
+        "UNSAFE: reward.sandbox.unsafe allowed code that the policies wrote to run as plain processes of the machine; neither "
+        "the machine nor these figures were protected from it."
+    )
+
+
 def evolution_sentence(history: History) -> str:
     """What was proposed and what became of it."""
     counts = {

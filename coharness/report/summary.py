@@ -21,6 +21,7 @@ from coharness.report.sentences import (
     staleness_sentence,
     state_sentence,
     twin_sentence,
+    unsafe_sentence,
 )
 from coharness.report.timeline import History
 from coharness.report.wording import PROPOSAL_WORDS, change, count, duration, percent, plain, signed, span
@@ -41,7 +42,9 @@ def terminal_summary(run_dir: Path | str) -> str:
 
 def summarise(history: History, sealed: Sealed | None, sealed_trouble: str = "") -> str:
     """The summary of a history, with the sealed readings where there are any."""
-    blocks: list[RenderableType] = [Text(f"Run {history.run_id}"), Text(state_sentence(history)), Text("")]
+    blocks: list[RenderableType] = [Text(f"Run {history.run_id}"), Text(state_sentence(history))]
+    blocks += [Text(sentence) for sentence in (unsafe_sentence(history),) if sentence]
+    blocks.append(Text(""))
     if sealed is None:
         why = f"sealed tasks cannot be shown: {sealed_trouble}" if sealed_trouble else "sealed tasks not read yet"
         blocks += [Text(f"Verdict: {why}."), *_track_lines(history)]

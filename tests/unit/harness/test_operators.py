@@ -19,6 +19,7 @@ from coharness.harness.operators import (
 )
 from coharness.harness.space import GeneSpace, gene_space, initial_harness
 from coharness.records.harness import Harness, TaskGene
+from coharness.reward.algebra import rule_from_json
 from coharness.tasks.builtin import BuiltinSource
 from coharness.tasks.sources import TaskSources
 
@@ -30,6 +31,7 @@ WIDE = {
     "max_retries": 1,
     "max_distractors": 3,
 }
+RULE = rule_from_json({"value": {"mean": {"of": {"exact": 1.0, "length": 0.2}}}}).to_json()
 ALL_MUTATIONS = {**SERVING_MUTATIONS, **TRAINING_MUTATIONS}
 
 
@@ -91,9 +93,17 @@ def test_a_serving_mutation_changes_serving_genes_and_no_others(parent: Harness,
 @settings(max_examples=50, deadline=None)
 @given(parent=walks, name=st.sampled_from(sorted(TRAINING_MUTATIONS)), seed=st.integers(0, 2**32))
 def test_a_training_mutation_leaves_what_is_served_alone(parent: Harness, name: str, seed: int) -> None:
-    child = TRAINING_MUTATIONS[name](parent, SPACE, np.random.default_rng(seed))
+    ruled = replace(parent, reward=replace(parent.reward, rule=RULE))
+    child = TRAINING_MUTATIONS[name](ruled, SPACE, np.random.default_rng(seed))
     assert child is not None
-    assert (child.prompt, child.episode, child.reward) == (parent.prompt, parent.episode, parent.reward)
+    assert (child.prompt, child.episode) == (parent.prompt, parent.episode)
+    assert (child.reward != ruled.reward) == (name == "reward")
+
+
+def test_without_a_reward_rule_its_mutation_draws_nothing() -> None:
+    rng = np.random.default_rng(3)
+    assert TRAINING_MUTATIONS["reward"](H0, SPACE, rng) is None
+    assert rng.bit_generator.state == np.random.default_rng(3).bit_generator.state
 
 
 @settings(max_examples=50, deadline=None)

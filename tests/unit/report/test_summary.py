@@ -53,6 +53,16 @@ def test_square_brackets_in_names_are_no_markup() -> None:
     assert "[bold red]x[/]" in summarise(history_of(script), None)
 
 
+@pytest.mark.parametrize(
+    ("kind", "unsafe", "stamped"), [("code", True, True), ("code", False, False), ("builtin", True, False)]
+)
+def test_a_run_that_may_have_run_code_unprotected_is_stamped(kind: str, unsafe: bool, stamped: bool) -> None:
+    tasks = [{"type": "code", "path": "tasks.jsonl", "family": "f"} if kind == "code" else {"type": "builtin"}]
+    sections = {"tasks": tasks, "reward": {"sandbox": {"unsafe": unsafe}}}
+    script = Script(config=config(**sections)).start()
+    assert ("UNSAFE" in summarise(history_of(script), None)) is stamped
+
+
 @pytest.mark.parametrize(("slow_s", "expected"), [(40.0, ["c"]), (12.0, [])])
 def test_a_worker_below_half_of_the_others_median_speed_is_named(slow_s: float, expected: list[str]) -> None:
     script = Script(config=config()).start().spawn(0.0, H0, 0)

@@ -20,7 +20,9 @@ def with_score(function: ScoreFunction) -> Verifier:
     return VerifierRouter({"mine": function})
 
 
-@pytest.mark.parametrize("kind", [kind for kind in VerifierKind if kind is not VerifierKind.PYTHON])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in VerifierKind if kind not in (VerifierKind.PYTHON, VerifierKind.CODE)]
+)
 def test_the_expected_answer_is_correct_whatever_the_verifier(kind: VerifierKind) -> None:
     assert check(kind, "__import__('os') is text here", " __import__('os') is text here\n") == Check(
         correct=True, partial=1.0

@@ -1,0 +1,1 @@
+"""Confidence, abstention and corrected estimates of recorded judges; see README.md."""

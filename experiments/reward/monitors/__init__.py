@@ -1,0 +1,1 @@
+"""Detectors of reward hacking on simulated runs; see README.md."""

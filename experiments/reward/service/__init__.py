@@ -1,0 +1,1 @@
+"""Throughput of the reward service, and what an outage does to it; see README.md."""
