@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from coharness.config.overrides import Override, apply_override, parse_overrides
-from coharness.config.schema import JsonlTasks, PythonTasks, RunConfig, TaskSection
+from coharness.config.schema import CodeTasks, JsonlTasks, PythonTasks, RewardSection, RunConfig, TaskSection
 from coharness.config.suggest import explain
 from coharness.config.yaml_text import non_finite, read_mapping, write_mapping
 from coharness.records.errors import ConfigError
@@ -91,13 +91,22 @@ def _with_absolute_paths(config: RunConfig, folder: Path) -> RunConfig:
             "policy": config.policy
             if base in BASE_NAMES
             else config.policy.model_copy(update={"base": _absolute_input(base, folder)}),
+            "reward": _absolute_rubric(config, folder),
         }
     )
 
 
+def _absolute_rubric(config: RunConfig, folder: Path) -> RewardSection:
+    judge = config.reward.judge
+    if judge is None:
+        return config.reward
+    rubric = _absolute_input(judge.rubric, folder)
+    return config.reward.model_copy(update={"judge": judge.model_copy(update={"rubric": rubric})})
+
+
 def _absolute_source(source: TaskSection, folder: Path) -> TaskSection:
     match source:
-        case JsonlTasks(path=path):
+        case JsonlTasks(path=path) | CodeTasks(path=path):
             return source.model_copy(update={"path": _absolute_input(path, folder)})
         case PythonTasks(path=path):
             file, colon, function = path.rpartition(":")

@@ -7,13 +7,15 @@ both names. `coharness.config.load` reads files and overrides into these models.
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-
-class Section(BaseModel):
-    """Base of all sections: frozen, unknown keys refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+from coharness.config.generation import GenerationSection as GenerationSection
+from coharness.config.merging import MergeRuleChoice as MergeRuleChoice
+from coharness.config.objectives import VETTED_RATES as VETTED_RATES
+from coharness.config.reward import RewardSection as RewardSection
+from coharness.config.sandbox import CodeTasks as CodeTasks
+from coharness.config.section import Section as Section
+from coharness.config.training import TrainingSection as TrainingSection
 
 
 class Schedule(StrEnum):
@@ -82,7 +84,9 @@ class PythonTasks(Section):
     path: str
 
 
-TaskSection = Annotated[BuiltinTasks | JsonlTasks | ReasoningGymTasks | PythonTasks, Field(discriminator="type")]
+TaskSection = Annotated[
+    BuiltinTasks | JsonlTasks | ReasoningGymTasks | PythonTasks | CodeTasks, Field(discriminator="type")
+]
 
 
 # Sections -----------------------------------------------------------------------------------------------------------
@@ -139,72 +143,6 @@ class PolicySection(Section):
     "Tokens of prompt and answer together."
 
 
-class GenerationSection(Section):
-    """The engine that writes."""
-
-    engine: Literal["transformers"] = "transformers"
-    batch_size: int = Field(default=128, ge=1)
-    "Rows decoded together."
-    max_adapters: int = Field(default=16, ge=1)
-    "Versions an engine keeps in memory."
-
-
-VETTED_RATES: dict[str, tuple[float, float, float]] = {
-    "sft": (4e-4, 2e-3, 1e-3),
-    "grpo": (1e-5, 1e-4, 3e-5),
-    "sft+grpo": (2e-5, 2e-4, 5e-5),
-}
-"""Objective -> learning rates low, high and initial, measured on the tiny base."""
-
-
-class TrainingSection(Section):
-    """How members learn."""
-
-    backend: Literal["torch"] = "torch"
-    objective: Literal["sft", "grpo", "sft+grpo"] = "sft"
-    group_size: int = Field(default=1, ge=1)
-    "Episodes a task."
-    groups_per_update: int = Field(default=64, ge=1)
-    max_staleness: int = Field(default=2, ge=0)
-    "Updates that a group may be behind when it is trained on; bounded by admission, before work starts."
-    borrow: float = Field(default=2.0, ge=0)
-    "Groups of other members a supervised update adds, as a share of its own."
-    keep_solved: float = Field(default=0.3, ge=0, le=1)
-    "Share of solved tasks whose reference supervision keeps; failed ones are always kept."
-    row_tokens: int = Field(default=4096, ge=64)
-    "Token budget of one micro-batch."
-    max_grad_norm: float = Field(default=1.0, gt=0)
-    kl_coefficient: float = Field(default=0.02, ge=0)
-    "KL (k3) to the base in GRPO."
-    sft_mix: float = Field(default=0.1, ge=0)
-    "Weight of the supervised loss in `sft+grpo`."
-    tis_cap: float = Field(default=2.0, gt=0)
-    "Cap on the truncated importance weight of a token."
-    learning_rate: tuple[float, float] = (4e-4, 2e-3)
-    "Range the members' learning rates start in and move within (log scale)."
-    initial_learning_rate: float = Field(default=1e-3, gt=0)
-    "The rate of the first member; the others draw theirs from the range."
-    temperature: tuple[float, float] = (0.3, 1.0)
-    "Range of the decoding temperature in training."
-    weight_decay: float = Field(default=0.0, ge=0)
-    ema_decay: float = Field(default=0.98, ge=0, lt=1)
-    "What a member publishes is a running mean of its weights that keeps this share a step; 0 publishes the weights themselves."
-
-    @model_validator(mode="before")
-    @classmethod
-    def _vetted_rates(cls, data: Any) -> Any:
-        """Learning rates that were left out follow the objective: what supervision needs makes a policy gradient collapse.
-
-        A policy gradient is also taken at the weights that acted, so an average is published under supervision alone.
-        """
-        if isinstance(data, dict) and "grpo" in str(data.get("objective", "sft")):
-            data = {"ema_decay": 0.0, **data}
-        if not isinstance(data, dict) or "learning_rate" in data or "initial_learning_rate" in data:
-            return data
-        rates = VETTED_RATES.get(str(data.get("objective", "sft")))
-        return data if rates is None else {**data, "learning_rate": rates[:2], "initial_learning_rate": rates[2]}
-
-
 class EvaluationSection(Section):
     """How success is measured."""
 
@@ -247,14 +185,19 @@ class EvolutionSection(Section):
 
     evidence_half_life: float = Field(default=24.0, gt=0)
     "Policy versions after which an observation counts half."
+    exploit: Literal["posterior", "none"] = "posterior"
+    "Whether a member gives way to a copy of one that is surely better, or to none: selection off. Merges win races either way."
     exploit_probability: float = Field(default=0.9, gt=0.5, lt=1)
     newborn_updates: int = Field(default=6, ge=0)
     "Updates a clone or merge is safe from being replaced."
+    hyperparameters: Literal["explore", "inherit", "fixed"] = "explore"
+    "Members start apart and clones move what they inherit; or clones inherit it as it is; or all keep the config's own values."
     clone_cap: float = Field(default=0.67, gt=0, le=1)
     "Largest share of the population that may descend from one member by clones still young."
     merge_every: int = Field(default=60, ge=0)
     "Updates of the population between two merge proposals; 0 never merges."
-    merge_rule: Literal["linear", "task_arithmetic"] = "task_arithmetic"
+    merge_rule: MergeRuleChoice = "task_arithmetic"
+    "One rule; or a list, or `auto` for one of each kind, of which the run chooses by the races that each has won."
     race_pairs: int = Field(default=192, ge=32)
     race_evalue: float = Field(default=3.0, gt=1)
     "A merge wins its race at this e-value."
@@ -298,6 +241,8 @@ class HarnessSection(Section):
     "Overrides of the sampling genes, by name."
     reward: dict[str, float] = Field(default_factory=dict)
     "Weights of the score's parts, by name."
+    reward_rule: dict[str, Any] = Field(default_factory=dict)
+    "A rule of the reward algebra in place of the weights; see `coharness.reward.algebra.rule`."
 
 
 class RunConfig(Section):
@@ -316,18 +261,21 @@ class RunConfig(Section):
     generation: GenerationSection = GenerationSection()
     training: TrainingSection = TrainingSection()
     harness: HarnessSection = HarnessSection()
+    reward: RewardSection = RewardSection()
     evaluation: EvaluationSection = EvaluationSection()
     gate: GateSection = GateSection()
     evolution: EvolutionSection = EvolutionSection()
 
     @model_validator(mode="after")
+    def _refuse_repeated_rules(self) -> "RunConfig":
+        rule = self.evolution.merge_rule
+        if isinstance(rule, tuple) and (not rule or len(set(rule)) < len(rule)):
+            raise ValueError(f"evolution.merge_rule is {list(rule)}; name at least one rule and none twice, or `auto`")
+        return self
+
+    @model_validator(mode="after")
     def _refuse_contradictions(self) -> "RunConfig":
         training = self.training
-        if "grpo" in training.objective and training.group_size < 2:
-            raise ValueError(
-                f"training.objective={training.objective} needs training.group_size >= 2 to compare episodes of one task, "
-                f"got {training.group_size}; set training.group_size=4 or training.objective=sft"
-            )
         if self.schedule is Schedule.ASYNC and training.max_staleness == 0:
             raise ValueError(
                 "training.max_staleness=0 forbids any overlap, which contradicts schedule=async; "
@@ -344,6 +292,12 @@ class RunConfig(Section):
             raise ValueError(
                 f"training.initial_learning_rate={training.initial_learning_rate} lies outside "
                 f"training.learning_rate={low}..{high}"
+            )
+        is_deepspeed = training.backend == "deepspeed"
+        if is_deepspeed and training.deepspeed.stage == 0 and self.policy.dtype == "bfloat16":
+            raise ValueError(
+                "training.deepspeed.stage=0 keeps no float32 masters that can be restored, which policy.dtype=bfloat16 needs; "
+                "set training.deepspeed.stage=1 or more"
             )
         if self.population.num_policies > self.generation.max_adapters:
             raise ValueError(

@@ -25,8 +25,9 @@ from coharness.reward.verify import VerifierRouter
 from coharness.tasks.sources import TaskSources, build_sources
 
 if TYPE_CHECKING:
-    from coharness.loop.jobs import JobRunner
+    from coharness.loop.jobs import JobRunner, TrainingBackend
     from coharness.loop.worker import EpisodeWorker
+    from coharness.reward.judges.protocol import AttemptJudge
 
 
 def run_sources(config: RunConfig) -> TaskSources:
@@ -35,20 +36,39 @@ def run_sources(config: RunConfig) -> TaskSources:
 
 
 def build_generator(config: RunConfig, run_dir: Path) -> tuple[Generator, int]:
-    """The generation engine, and the longest context it may be asked for."""
+    """The generation engine, and the longest context it may be asked for.
+
+    Raises:
+        PreflightError: the base or the engine's extra is not here.
+        BoundaryError: the engine's process did not start.
+    """
     from coharness.policy.bases import load_base, resolve_base
-    from coharness.policy.generation.transformers_engine import TransformersGenerator
 
     set_threads(config.fleet.threads_per_worker)
-    base = load_base(resolve_base(config.policy.base), config.policy.dtype)
-    generator = TransformersGenerator(
-        base,
-        run_dir,
-        batch_size=config.generation.batch_size,
-        max_adapters=config.generation.max_adapters,
-        lora=config.policy.lora if config.policy.weights == "lora" else None,
-    )
-    return generator, min(config.policy.max_context, base.spec.max_context)
+    spec = resolve_base(config.policy.base)
+    generator: Generator
+    match config.generation.engine:
+        case "transformers":
+            from coharness.policy.generation.transformers_engine import TransformersGenerator
+
+            generator = TransformersGenerator(
+                load_base(spec, config.policy.dtype),
+                run_dir,
+                batch_size=config.generation.batch_size,
+                max_adapters=config.generation.max_adapters,
+                lora=config.policy.lora if config.policy.weights == "lora" else None,
+            )
+        case "vllm":
+            from coharness.policy.generation.vllm_engine import VllmGenerator
+
+            generator = VllmGenerator(
+                spec, run_dir, config.policy, config.generation, num_threads=config.fleet.threads_per_worker
+            )
+        case "openai":
+            from coharness.policy.generation.endpoint import EndpointGenerator
+
+            generator = EndpointGenerator(spec, config.policy, config.generation)
+    return generator, min(config.policy.max_context, spec.max_context)
 
 
 def build_rollout_worker(config: RunConfig, run_dir: Path, worker_name: str) -> "EpisodeWorker":
@@ -57,20 +77,51 @@ def build_rollout_worker(config: RunConfig, run_dir: Path, worker_name: str) -> 
 
     sources = run_sources(config)
     generator, max_context = build_generator(config, run_dir)
-    return EpisodeWorker(worker_name, sources, generator, VerifierRouter(sources.scorers), max_context)
+    return EpisodeWorker(
+        worker_name,
+        sources,
+        generator,
+        VerifierRouter(sources.scorers, sandbox=config.reward.sandbox),
+        max_context,
+        judge=build_run_judge(config, run_dir),
+        deadline_s=config.generation.deadline_s,
+    )
+
+
+def build_run_judge(config: RunConfig, run_dir: Path) -> "AttemptJudge | None":
+    """The judge of a run's config, its judgments kept in the run's folder; None where there is none.
+
+    Raises:
+        ConfigError: the rubric or an endpoint is wrong.
+        PreflightError: the endpoint's key is not set.
+    """
+    from coharness.reward.judges.build import build_judge
+
+    section = config.reward.judge
+    return None if section is None else build_judge(section, run_dir / "judge" / "cache.sqlite")
 
 
 def build_job_runner(config: RunConfig, run_dir: Path, replay: ReplayStore) -> "JobRunner":
     """A trainer for this process."""
     from coharness.loop.jobs import JobRunner
+
+    set_threads(config.fleet.threads_per_worker)
+    return JobRunner(run_dir, config.policy, build_training_backend(config, run_dir), replay)
+
+
+def build_training_backend(config: RunConfig, run_dir: Path) -> "TrainingBackend":
+    """What runs updates: in this process, or in a group of processes that this one starts and ends."""
+    if config.training.backend == "deepspeed":
+        from coharness.policy.training.deepspeed_trainer import DeepSpeedTrainer, group_starter
+
+        start = group_starter(config.policy, config.training, num_threads=config.fleet.threads_per_worker)
+        return DeepSpeedTrainer(start, run_dir, config.training)
     from coharness.policy.bases import load_base, resolve_base
     from coharness.policy.training.torch_trainer import TorchTrainer
     from coharness.policy.weights import DiskWeightStore
 
-    set_threads(config.fleet.threads_per_worker)
     base = load_base(resolve_base(config.policy.base), config.policy.dtype)
-    backend = TorchTrainer(base, DiskWeightStore(run_dir), run_dir, config.training, config.policy)
-    return JobRunner(run_dir, config.policy, backend, replay)
+    return TorchTrainer(base, DiskWeightStore(run_dir), run_dir, config.training, config.policy)
 
 
 def open_replay_store(run_dir: Path, epoch: int) -> ArrowReplayStore:

@@ -48,6 +48,7 @@ def apply(state: State, ctx: Context, event: ev.Event) -> None:
 def _started(state: State, ctx: Context, event: ev.Started) -> None:
     state.run_id, state.seed = event.run_id, event.seed
     state.practice.half_life = state.fitness.half_life = ctx.config.evolution.evidence_half_life
+    is_fixed = ctx.config.evolution.hyperparameters == "fixed"
     for index in range(ctx.num_policies):
         policy = PolicyId(f"p{index}")
         head = PolicyVersion(ref=VersionRef(policy, 0), weights=event.base, parents=(), operator="base")
@@ -57,7 +58,10 @@ def _started(state: State, ctx: Context, event: ev.Started) -> None:
                 policy=policy,
                 head=head,
                 hyperparameters=dict(
-                    initial_hyperparameters(ctx.hyperparameters, ctx.config.training, index, event.seed)
+                    # The first member's values are the config's own.
+                    initial_hyperparameters(
+                        ctx.hyperparameters, ctx.config.training, 0 if is_fixed else index, event.seed
+                    )
                 ),
                 born=0,
                 ancestor=policy,
@@ -168,6 +172,7 @@ def _clone(state: State, clone: ev.Clone) -> None:
         born=state.ticks,
         ancestor=donor.ancestor if donor else clone.donor.policy,
         parents=(clone.donor,),
+        updates=donor.updates if donor else clone.donor.step,
     )
     state.next_policy += 1
     state.exploited_at = state.fill_done_at
@@ -285,6 +290,7 @@ def _adopt_merge(state: State, child: VersionRef, replaced: PolicyId) -> None:
         born=state.ticks,
         ancestor=child.policy,
         parents=version.parents,
+        updates=model.updates,
     )
     for table in (state.practice, state.fitness):
         table.forget(loser.policy)

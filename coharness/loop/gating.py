@@ -231,7 +231,7 @@ def due_race(state: State, ctx: Context, ranking: Ranking) -> ev.Open | None:
     return _open(
         state,
         ProposalKind.MERGE,
-        f"merge.{ctx.config.evolution.merge_rule}",
+        f"merge.{state.merge_rules[child.policy]}",
         Serving(child, harness),
         Serving(best, harness),
         manifest={"replaces": loser.policy, "parents": [str(p) for p in parents]},

@@ -22,7 +22,8 @@ from coharness.records.codec import decode, encode
 from coharness.records.errors import JournalError
 from coharness.records.events import Event
 
-JOURNAL_SCHEMA = 1
+JOURNAL_SCHEMA = 2
+"""2: a harness may carry a reward rule, a member counts its updates (2026-12-01)."""
 SEGMENT_BYTES = 64 * 2**20
 
 
@@ -199,6 +200,11 @@ def _check_header(path: Path, line: bytes) -> None:
     if schema > JOURNAL_SCHEMA:
         raise JournalError(
             f"{path} has journal schema {schema}, newer than {JOURNAL_SCHEMA}; read it with a newer coharness"
+        )
+    if schema < JOURNAL_SCHEMA:
+        raise JournalError(
+            f"{path} has journal schema {schema}, older than {JOURNAL_SCHEMA}: its events lack fields that decisions read now; "
+            "go on with the coharness that wrote it"
         )
 
 

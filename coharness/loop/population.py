@@ -2,7 +2,9 @@
 
 import numpy as np
 
+from coharness.config.merging import merge_rules_of
 from coharness.evolution.exploit import Candidate, choose_exploit
+from coharness.evolution.operator_choice import Tried, choose_operator
 from coharness.harness.compile import serving_format
 from coharness.loop.choosing import is_choosing
 from coharness.loop.context import FILL_PER_CELL, Context
@@ -90,7 +92,8 @@ def _assessed(state: State, ctx: Context) -> list[Assessed]:
 def due_exploit(state: State, ctx: Context, ranking: Ranking) -> ev.Clone | None:
     """The most certain replacement after an assessment, at most one an assessment."""
     if (
-        not trains_weights(state, ctx)
+        ctx.config.evolution.exploit == "none"
+        or not trains_weights(state, ctx)
         or is_closing(state, ctx)
         or state.fill_pending
         or state.fill_done_at < 0
@@ -130,7 +133,12 @@ def due_exploit(state: State, ctx: Context, ranking: Ranking) -> ev.Clone | None
 
 
 def explore(donor: Member, ctx: Context, state: State) -> dict[str, float]:
-    """The donor's hyperparameters, each moved by a step that is symmetric in its own scale and reflected at its bounds."""
+    """The donor's hyperparameters, each moved by a step that is symmetric in its own scale and reflected at its bounds.
+
+    They stay as they are where `evolution.hyperparameters` says so.
+    """
+    if ctx.config.evolution.hyperparameters != "explore":
+        return dict(donor.hyperparameters)
     rng = np.random.default_rng(derive_seed("explore", ctx.config.seed, state.next_policy))
     values = dict(donor.hyperparameters)
     for name in sorted(ctx.hyperparameters):
@@ -165,8 +173,16 @@ def due_merge(state: State, ctx: Context, ranking: Ranking) -> ev.Merge | None:
         job=MergeJob(
             id=JobId(state.next_job),
             child=PolicyId(f"p{state.next_policy}"),
-            rule=evolution.merge_rule,
+            rule=next_merge_rule(state, ctx),
             parents=(first.head, second.head),
             weights=(0.5, 0.5),
         )
     )
+
+
+def next_merge_rule(state: State, ctx: Context) -> str:
+    """The rule of the next merge: the configured one, or of several that which the races so far speak for."""
+    rules = merge_rules_of(ctx.config.evolution.merge_rule)
+    counts = {rule: state.operator_counts.get(f"merge.{rule}", [0, 0, 0]) for rule in rules}
+    tried = {rule: Tried(accepted=accepted, rejected=rejected) for rule, (_, accepted, rejected) in counts.items()}
+    return choose_operator(rules, tried, derive_seed("merge_rule", ctx.config.seed, state.next_policy))

@@ -23,6 +23,7 @@ from coharness.records.ids import ItemId, JobId, PolicyId, derive_seed
 from coharness.records.task import Pool
 from coharness.records.training import TrainJob
 from coharness.records.work import Purpose, WorkItem
+from coharness.spaces.training_space import job_hyperparameters
 from coharness.stats.beta import BetaEvidence
 from coharness.tasks.draw import draw_task
 
@@ -114,7 +115,9 @@ def _sampler(state: State, ctx: Context, member: Member, harness: Harness) -> Gr
         return state.practice.read(member.policy, (signatures[key], level), member.head.ref.step)
 
     training = ctx.config.training
-    worth = Worth(is_supervised="sft" in training.objective, group_size=training.group_size)
+    supervised = training.is_supervised(training.phase_of(member.updates))
+    # A group of one (PPO, KTO) is compared with its like: it teaches where outcomes are uncertain, as a pair does.
+    worth = Worth(is_supervised=supervised, group_size=max(training.group_size, 2))
     return GroupSampler(harness, ctx.space, read, worth, evolves_harness(state, ctx))
 
 
@@ -147,7 +150,7 @@ def due_training(state: State, ctx: Context, num_jobs: int) -> ev.Train | None:
             id=JobId(state.next_job),
             start=member.head,
             step=member.head.ref.step + 1,
-            hyperparameters=dict(member.hyperparameters),
+            hyperparameters=job_hyperparameters(ctx.config.training, member.hyperparameters, member.updates),
             items=items,
             borrowed=_borrowed(state, ctx, member, len(items)),
             seed=derive_seed("train", ctx.config.seed, state.next_job),
@@ -159,7 +162,7 @@ def _borrowed(state: State, ctx: Context, member: Member, num_own: int) -> tuple
     """Recent groups of other members; only supervision may use them, since they were drawn from other policies."""
     training = ctx.config.training
     count = round(training.borrow * num_own)
-    if count == 0 or training.objective == "grpo":
+    if count == 0 or not training.borrows(training.phase_of(member.updates)):
         return ()
     others = [item for item, policy in state.recent if policy != member.policy]
     rng = np.random.default_rng(derive_seed("borrow", ctx.config.seed, state.next_job))

@@ -9,10 +9,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from coharness.config.schema import RunConfig
+from coharness.config.schema import CodeTasks, RunConfig, Schedule
 from coharness.loop.build import run_sources
 from coharness.loop.context import build_context
+from coharness.policy.generation.declared import declared_capabilities, require_engine
 from coharness.records.errors import CoharnessError, PreflightError
+from coharness.reward.judges.lint import lint
+from coharness.reward.judges.rubric import load_rubric
+from coharness.reward.judges.secrets import key_from_env
+from coharness.reward.sandbox import Layer
+from coharness.reward.verify.code import make_sandbox
 
 MIN_FREE_BYTES = 2 * 2**30
 
@@ -81,9 +87,65 @@ def preflight(config: RunConfig) -> PreflightReport:
             )
     except CoharnessError as error:
         findings.append(Finding(level=Level.ERROR, what="tasks", message=str(error)))
+    findings += _sandbox_findings(config)
+    findings += _judge_findings(config)
     findings += _base_findings(config)
+    findings += _generation_findings(config)
+    findings += _training_findings(config)
     findings += _machine_findings(config)
     return PreflightReport(findings=tuple(findings))
+
+
+def _judge_findings(config: RunConfig) -> list[Finding]:
+    """Whether the judge's rubric can be read and its key is set; nothing is asked of an endpoint."""
+    section = config.reward.judge
+    if section is None:
+        return []
+    what = "reward.judge"
+    try:
+        rubric = load_rubric(section.rubric)
+        key_from_env(section.api_key_env)
+    except CoharnessError as error:
+        return [Finding(level=Level.ERROR, what=what, message=str(error))]
+    findings = [
+        Finding(level=Level.WARNING, what=what, message=f"rubric {rubric.name}, {f.where}: {f.message}")
+        for f in lint(rubric)
+    ]
+    about = f"{section.model} by rubric {rubric.name}@{rubric.version}, at most {section.max_calls} calls a worker"
+    return [Finding(level=Level.INFO, what=what, message=about), *findings]
+
+
+def _sandbox_findings(config: RunConfig) -> list[Finding]:
+    """Which layers run what the policies write; nothing is looked at where no task asks for code."""
+    if not any(isinstance(section, CodeTasks) for section in config.tasks):
+        return []
+    sandbox = make_sandbox(config.reward.sandbox)
+    try:
+        layers = sandbox.layers
+        absent = "".join(f"; {layer} is absent: {reason}" for layer, reason in sandbox.absent.items())
+    except CoharnessError as error:
+        return [Finding(level=Level.ERROR, what="reward.sandbox", message=str(error))]
+    finally:
+        sandbox.close()
+    if Layer.UNSAFE in layers:
+        message = f"code that a policy wrote runs UNSAFE, as a plain process of this machine{absent}"
+        return [Finding(level=Level.WARNING, what="reward.sandbox", message=message)]
+    level = Level.WARNING if absent else Level.INFO
+    return [Finding(level=level, what="reward.sandbox", message=f"code runs in {', '.join(layers)}{absent}")]
+
+
+def _training_findings(config: RunConfig) -> list[Finding]:
+    """Whether the training backend is here."""
+    if config.training.backend != "deepspeed":
+        return []
+    from coharness.policy.training.deepspeed_extra import deepspeed_problem
+
+    what = "training.backend"
+    if (problem := deepspeed_problem()) is not None:
+        return [Finding(level=Level.ERROR, what=what, message=problem)]
+    section = config.training.deepspeed
+    message = f"deepspeed, ZeRO stage {section.stage}, {section.world_size} processes a trainer"
+    return [Finding(level=Level.INFO, what=what, message=message)]
 
 
 def _base_findings(config: RunConfig) -> list[Finding]:
@@ -122,6 +184,48 @@ def _base_findings(config: RunConfig) -> list[Finding]:
     return findings
 
 
+def _generation_findings(config: RunConfig) -> list[Finding]:
+    """Whether the engine is here, and can do what the run will ask of it."""
+    what = "generation.engine"
+    try:
+        word = require_engine(config.generation)
+    except CoharnessError as error:
+        return [Finding(level=Level.ERROR, what=what, message=str(error))]
+    findings = [Finding(level=Level.INFO, what=what, message=word)] if word else []
+    able = declared_capabilities(config.policy, config.generation)
+    trains = config.schedule not in (Schedule.HARNESS_ONLY, Schedule.FROZEN)
+    if trains and not (config.policy.weights in able.kinds and able.exact_tokens):
+        findings.append(
+            Finding(
+                level=Level.ERROR,
+                what=what,
+                message=f"is {able.name!r}, which serves {', '.join(sorted(able.kinds))}, and schedule={config.schedule.value} "
+                f"trains members of {config.policy.weights} weights on what the engine wrote; use transformers or vllm, or "
+                "schedule=harness_only",
+            )
+        )
+    if not able.counter_noise:
+        findings.append(
+            Finding(
+                level=Level.WARNING,
+                what=what,
+                message=f"{able.name} draws by noise of its own: greedy answers are repeatable, the majority-vote control and "
+                "other sampled ones are not",
+            )
+        )
+    together = able.max_adapters
+    if trains and 0 < together < config.population.num_policies:
+        findings.append(
+            Finding(
+                level=Level.WARNING,
+                what=what,
+                message=f"{able.name} holds {together} set of {config.policy.weights} weights at a time and loads another for "
+                f"each of {config.population.num_policies} members in turn; policy.weights=lora serves them side by side",
+            )
+        )
+    return findings
+
+
 def _machine_findings(config: RunConfig) -> list[Finding]:
     findings = []
     folder = Path(config.run_dir).absolute()
@@ -140,7 +244,8 @@ def _machine_findings(config: RunConfig) -> list[Finding]:
     if not os.access(folder, os.W_OK):
         findings.append(Finding(level=Level.ERROR, what="run_dir", message=f"{folder} cannot be written to"))
     cores = os.cpu_count() or 1
-    wanted = (config.fleet.rollout_workers + config.fleet.trainers) * config.fleet.threads_per_worker
+    processes = config.training.deepspeed.world_size if config.training.backend == "deepspeed" else 1
+    wanted = (config.fleet.rollout_workers + config.fleet.trainers * processes) * config.fleet.threads_per_worker
     if wanted > 2 * cores:
         findings.append(
             Finding(

@@ -123,6 +123,7 @@ def job_done(state: State, result: JobResult) -> None:
     if isinstance(job, MergeJob):
         if version is not None:
             state.merges_ready.append((version.ref, tuple(p.ref for p in job.parents)))
+            state.merge_rules[job.child] = job.rule
         else:
             state.count_operator(f"merge.{job.rule}", 2)
         return
@@ -140,6 +141,7 @@ def job_done(state: State, result: JobResult) -> None:
     member.job, member.in_job = None, ()
     if version is not None:
         member.head, member.failures = version, 0
+        member.updates += 1
     else:
         member.failures += 1
         if result.status is JobStatus.QUARANTINED:

@@ -34,10 +34,10 @@ def evolves_harness(state: State, ctx: Context) -> bool:
 
 
 def is_closing(state: State, ctx: Context) -> bool:
-    """Whether what is left of the budget belongs to the last assessment and challenge."""
+    """Whether what is left of the budget belongs to the last assessment and challenge: not one more training group fits."""
     return (
         ctx.config.schedule is Schedule.FROZEN
-        or state.charged >= ctx.config.budget.rollouts - ctx.tests_reserve
+        or state.charged + ctx.config.training.group_size > ctx.config.budget.rollouts - ctx.tests_reserve
         or state.elapsed_s >= ctx.config.budget.minutes * 60
     )
 

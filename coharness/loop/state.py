@@ -37,6 +37,8 @@ class Member:
     "The groups of the running job, with the versions that wrote them."
     failures: int = 0
     "Jobs in a row that did not end well."
+    updates: int = 0
+    "Updates that its weights have been through, those of its ancestors included."
 
 
 @dataclass(slots=True)
@@ -203,6 +205,8 @@ class State:
     "Operator -> [proposed, accepted, rejected]."
     merges_ready: list[tuple[VersionRef, tuple[VersionRef, ...]]] = field(default_factory=list)
     "Merged policies that wait for their race."
+    merge_rules: dict[PolicyId, str] = field(default_factory=dict)
+    "Merged policy -> the rule that made it."
 
     def member(self, policy: PolicyId) -> Member | None:
         """The member of this name, None where it is gone."""

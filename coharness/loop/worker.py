@@ -20,8 +20,11 @@ from coharness.records.ids import derive_seed
 from coharness.records.policy import WeightsRef
 from coharness.records.protocols import Check, Generation, GenerationRequest, Generator, Verifier
 from coharness.records.task import Task
-from coharness.records.work import BatchResult, Outcome, OutcomeStatus, WorkBatch, WorkItem
-from coharness.reward.score import score_episode
+from coharness.records.work import BatchResult, Outcome, OutcomeStatus, Purpose, WorkBatch, WorkItem
+from coharness.reward.algebra.book import MultiplierBook
+from coharness.reward.algebra.part import Part
+from coharness.reward.judges.protocol import AttemptJudge
+from coharness.reward.score import Attempted, needs_judge, rule_of, score_episode, score_group
 from coharness.tasks.formats import FORMATS
 from coharness.tasks.sources import TaskSources
 
@@ -70,13 +73,23 @@ class EpisodeWorker:
     """Runs batches with one generator and one verifier."""
 
     def __init__(
-        self, name: str, sources: TaskSources, generator: Generator, verifier: Verifier, max_context: int
+        self,
+        name: str,
+        sources: TaskSources,
+        generator: Generator,
+        verifier: Verifier,
+        max_context: int,
+        judge: AttemptJudge | None = None,
+        deadline_s: float | None = None,
     ) -> None:
         self._name = name
         self._sources = sources
         self._generator = generator
         self._verifier = verifier
         self._max_context = max_context
+        self._judge = judge
+        self._book = MultiplierBook()
+        self._deadline_s = deadline_s
 
     def run(self, batch: WorkBatch) -> tuple[BatchResult, pa.Table]:
         """Outcomes of all items of the batch, one an item, and the bodies of the episodes of those that are done."""
@@ -113,8 +126,11 @@ class EpisodeWorker:
         return result, episodes_to_table(episodes)
 
     def close(self) -> None:
-        """End what the verifier started."""
+        """End what the engine, the verifier and the judge started."""
+        self._generator.close()
         self._verifier.close()
+        if self._judge is not None:
+            self._judge.close()
 
     def _begin(self, item: WorkItem, batch: WorkBatch) -> _Group:
         codec = self._generator.codec
@@ -150,11 +166,21 @@ class EpisodeWorker:
         codec = self._generator.codec
         pending = [(group, attempt) for group in groups for attempt in group.attempts]
         while pending:
-            generations = self._generator.generate([_request(group, attempt) for group, attempt in pending])
+            generations = self._generator.generate(
+                [_request(group, attempt, self._deadline_s) for group, attempt in pending]
+            )
             again = []
             for (group, attempt), generation in zip(pending, generations, strict=True):
+                if generation.written_by != group.weights.digest:
+                    raise BoundaryError(
+                        Boundary.WEIGHTS,
+                        f"the engine wrote with weights {generation.written_by!r}, asked for {group.weights.digest!r} of "
+                        f"{group.item.version}; its answers cannot be used",
+                    )
                 start = len(attempt.ids)
                 attempt.add(generation)
+                if generation.stop_reason is StopReason.ABORTED:
+                    continue
                 attempt.answer = FORMATS[group.item.format].extract(codec.decode(attempt.ids[start:]))
                 if generation.stop_reason is StopReason.LENGTH:
                     # A completion that was cut off has not said what its answer is.
@@ -168,26 +194,54 @@ class EpisodeWorker:
             pending = again
 
     def _score(self, group: _Group) -> list[Episode]:
+        if late := sum(attempt.stop is StopReason.ABORTED for attempt in group.attempts):
+            raise BoundaryError(
+                Boundary.DEADLINE,
+                f"{late} of {len(group.attempts)} completions were withdrawn (generation.deadline_s={self._deadline_s})",
+            )
         checks: dict[str, Check] = {}
-        rows = []
         for attempt in group.attempts:
-            check = None
-            if attempt.answer is not None:
-                if attempt.answer not in checks:
-                    with boundary(Boundary.VERIFIER):
-                        checks[attempt.answer] = self._verifier.check(
-                            group.task.verifier, group.task.question, group.task.answer, attempt.answer
-                        )
-                check = checks[attempt.answer]
-            with boundary(Boundary.VERIFIER):
-                score = score_episode(
-                    check, attempt.answer is not None, attempt.written, group.item.max_tokens, group.harness.reward
+            if attempt.answer is not None and attempt.answer not in checks:
+                with boundary(Boundary.VERIFIER):
+                    checks[attempt.answer] = self._verifier.check(
+                        group.task.verifier, group.task.question, group.task.answer, attempt.answer
+                    )
+        found = [None if a.answer is None else checks[a.answer] for a in group.attempts]
+        genes, allowed = group.harness.reward, group.item.max_tokens
+        with boundary(Boundary.VERIFIER):
+            if group.item.purpose is not Purpose.TRAIN or not genes.rule:
+                # Evaluation looks at correctness alone: no rule is applied to it and no judge is paid for it.
+                scores = [
+                    score_episode(check, check is not None, attempt.written, allowed, genes)
+                    for check, attempt in zip(found, group.attempts, strict=True)
+                ]
+            else:
+                judged = self._judged(group)
+                scores = score_group(
+                    [
+                        Attempted(check=check, tokens_used=attempt.written, max_tokens=allowed, judged=parts)
+                        for check, attempt, parts in zip(found, group.attempts, judged, strict=True)
+                    ],
+                    genes,
+                    self._book,
                 )
-            rows.append(_episode(group, attempt, score))
-        return rows
+        return [_episode(group, attempt, score) for attempt, score in zip(group.attempts, scores, strict=True)]
+
+    def _judged(self, group: _Group) -> list[tuple[Part, ...]]:
+        """The judge's parts of each attempt; where no answer could be read there is nothing to judge, and it earns nothing."""
+        rule = rule_of(group.harness.reward)
+        nothing: list[tuple[Part, ...]] = [() for _ in group.attempts]
+        if self._judge is None or rule is None or not needs_judge(rule):
+            return nothing
+        decode = self._generator.codec.decode
+        answered = [attempt for attempt in group.attempts if attempt.answer is not None]
+        texts = [decode([t for t, own in zip(a.ids, a.mask, strict=True) if own]) for a in answered]
+        judged = iter(self._judge.judge(group.task.question, texts))
+        silent = tuple(Part.ok(name, 0.0, "no answer could be read") for name in self._judge.part_names)
+        return [silent if attempt.answer is None else next(judged) for attempt in group.attempts]
 
 
-def _request(group: _Group, attempt: _Attempt) -> GenerationRequest:
+def _request(group: _Group, attempt: _Attempt, deadline_s: float | None) -> GenerationRequest:
     return GenerationRequest(
         prompt_ids=tuple(attempt.ids),
         weights=group.weights,
@@ -195,6 +249,7 @@ def _request(group: _Group, attempt: _Attempt) -> GenerationRequest:
         position=attempt.written,
         temperature=group.item.temperature,
         max_new_tokens=group.item.max_tokens - attempt.written,
+        deadline_s=deadline_s,
     )
 
 

@@ -70,6 +70,14 @@ def test_a_missing_frame_is_an_error(tmp_path):
         list(read_frames(tmp_path))
 
 
+def test_an_older_schema_is_refused(tmp_path):
+    path = write(tmp_path, 1)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(json.dumps({"journal_schema": 1, "epoch": 1}).encode() + b"\n" + b"".join(lines[1:]))
+    with pytest.raises(JournalError, match="schema 1, older than"):
+        list(read_frames(tmp_path))
+
+
 def test_a_newer_schema_is_refused(tmp_path):
     path = write(tmp_path, 1)
     lines = path.read_bytes().splitlines(keepends=True)
