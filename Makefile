@@ -1,4 +1,5 @@
 # env: the pinned environment in .venv.  quickstart: a first run.  test: all tests.  check: format, lint, types, layers.
+# env-engines, test-engines: an environment with vLLM and DeepSpeed in .venv-engines (about 3.5 GB), and the tests that need it.
 # PYTHON picks the interpreter that the environment is made with, e.g. `make env PYTHON=python3.12`.
 
 PYTHON ?= python3
@@ -14,7 +15,7 @@ export MKL_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: env quickstart test check
+.PHONY: env quickstart test check env-engines test-engines
 
 env: $(STAMP)
 
@@ -37,3 +38,19 @@ check: env
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+ENGINES := .venv-engines
+ENGINES_PINS := clusters/environments/cpu-engines.txt
+
+env-engines: $(ENGINES)/.stamp
+
+# The engines' pins say why --no-deps. DeepSpeed is built here, from its source and with the build tools of cpu.txt.
+$(ENGINES)/.stamp: $(PINS) $(ENGINES_PINS) pyproject.toml
+	test -x $(ENGINES)/bin/python || $(PYTHON) -m venv $(ENGINES)
+	$(ENGINES)/bin/python -m pip install --quiet --disable-pip-version-check -r $(PINS)
+	$(ENGINES)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -r $(ENGINES_PINS)
+	$(ENGINES)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+test-engines: env-engines
+	@$(ENGINES)/bin/python -m pytest tests/engines

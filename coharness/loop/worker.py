@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from coharness.harness.compile import compile_prompt, retry_prompt
+from coharness.harness.compile import compile_prompt, compile_turns, retry_prompt
 from coharness.records.episode import Episode, Score, StopReason, episodes_to_table
 from coharness.records.errors import Boundary, BoundaryError, boundary
 from coharness.records.harness import Harness
 from coharness.records.ids import derive_seed
 from coharness.records.policy import WeightsRef
-from coharness.records.protocols import Check, Generation, GenerationRequest, Generator, Verifier
+from coharness.records.protocols import Check, Generation, GenerationRequest, Generator, TextCodec, Verifier
 from coharness.records.task import Task
 from coharness.records.work import BatchResult, Outcome, OutcomeStatus, Purpose, WorkBatch, WorkItem
 from coharness.reward.algebra.book import MultiplierBook
@@ -138,8 +138,9 @@ class EpisodeWorker:
             task = self._sources.make(item.task)
         with boundary(Boundary.HARNESS):
             harness = batch.harnesses[item.harness]
+            before = compile_turns(harness, task, item.format, self._sources, item.seed)
             text = compile_prompt(harness, task, item.format, self._sources, item.seed)
-            prompt = codec.encode_prompt(text)
+            prompt = _encode_dialogue(codec, before, text)
             reference = codec.encode_completion(task.references[item.format])
             if len(prompt) + item.max_tokens > self._max_context:
                 raise ValueError(
@@ -293,6 +294,15 @@ def _done(group: _Group, rows: list[Episode]) -> Outcome:
 
 def _written(rows: list[Episode]) -> int:
     return sum(sum(row.loss_mask) for row in rows)
+
+
+def _encode_dialogue(codec: TextCodec, before: list[tuple[str, str]], text: str) -> list[int]:
+    """Token ids of the turns before, as the policy would have answered them, and of the prompt after them."""
+    ids: list[int] = []
+    for question, answer in before:
+        ids += codec.encode_turn(question) if ids else codec.encode_prompt(question)
+        ids += codec.encode_completion(answer)
+    return ids + (codec.encode_turn(text) if ids else codec.encode_prompt(text))
 
 
 def _failed(item: WorkItem, error: BoundaryError) -> Outcome:

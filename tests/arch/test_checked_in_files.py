@@ -41,9 +41,11 @@ def test_every_pin_is_exact_and_without_a_local_tag() -> None:
 def test_every_range_of_the_project_holds_its_pin() -> None:
     project = PROJECT["project"]
     groups = [project["dependencies"], *project["optional-dependencies"].values(), PROJECT["build-system"]["requires"]]
+    engines = [*entries(ENVIRONMENTS / "cpu-engines.txt"), *entries(ENVIRONMENTS / "gpu.txt")]
+    pins = {**{canonicalize_name(entry.name): entry for entry in engines}, **PINS}
     for requirement in map(Requirement, (text for group in groups for text in group)):
-        pin = PINS.get(canonicalize_name(requirement.name))
-        assert pin is not None, f"{requirement} of pyproject.toml has no pin in cpu.txt"
+        pin = pins.get(canonicalize_name(requirement.name))
+        assert pin is not None, f"{requirement} of pyproject.toml has no pin in clusters/environments"
         assert requirement.specifier.contains(str(pin.specifier)[2:]), f"{pin} is outside {requirement}"
 
 
@@ -78,3 +80,17 @@ def test_no_file_that_builds_or_installs_names_a_host() -> None:
         if re.search(r"https?://|--index-url|--find-links", path.read_text(encoding="utf-8"))
     ]
     assert named == []
+
+
+def test_every_folder_of_tests_is_run_by_some_target() -> None:
+    listed = {Path(path).name for path in PROJECT["tool"]["pytest"]["ini_options"]["testpaths"]}
+    there = {
+        path.name for path in (ROOT / "tests").iterdir() if any(path.glob("test_*.py")) or any(path.glob("*/test_*.py"))
+    }
+    assert there - listed == {"engines", "gpu"}, "tiers with an environment of their own; name any other in testpaths"
+
+
+def test_the_engines_are_pinned_on_top_of_the_common_set() -> None:
+    engines = entries(ENVIRONMENTS / "cpu-engines.txt")
+    assert {canonicalize_name(entry.name) for entry in engines} & set(PINS) == set(), "pinned twice"
+    assert [str(entry) for entry in engines if not re.fullmatch(r"==[0-9][\w.]*", str(entry.specifier))] == []

@@ -1,97 +1,35 @@
-"""The conformance suite of generators, on every engine."""
+"""The conformance suite of generators, on every engine that needs no environment of its own."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from coharness.config.schema import LoraSection
+from coharness.config.generation import EndpointSection, GenerationSection
+from coharness.config.schema import PolicySection
 from coharness.policy.bases import LoadedBase, base_weights_ref, load_base, resolve_base, tiny_path
-from coharness.policy.canary import canary_logprob
+from coharness.policy.generation.endpoint import EndpointGenerator
 from coharness.policy.generation.scripted import ScriptedGenerator
 from coharness.policy.generation.transformers_engine import TransformersGenerator
 from coharness.policy.tiny import build_tokenizer, new_model, save_base, tiny_config
-from coharness.policy.weights import DiskWeightStore
-from coharness.records.ids import PolicyId
-from coharness.records.policy import VersionRef, WeightsKind, WeightsRef
+from coharness.records.policy import WeightsKind, WeightsRef
+from coharness.testing.endpoint_server import EndpointServer
 from coharness.testing.generators import GENERATOR_CHECKS, GeneratorCase
-
-PROMPTS = ("rev abca=", "cnt a abcdefa>", "dsum 481748=", "~")
-LORA = LoraSection(rank=4, alpha=8.0, target_modules=("q_proj", "v_proj"))
+from tests.contract.generator_cases import LORA, PROMPTS, case_of, models_of
 
 
-def published_full(run_dir: Path, base: LoadedBase, name: str, seed: int) -> tuple[WeightsRef, Any]:
-    """Weights at some distance from the base, and the model that holds them."""
-    model = new_model(base.model.config, 0)
-    model.load_state_dict(base.model.state_dict())
-    generator = torch.Generator().manual_seed(seed)
-    for parameter in model.parameters():
-        parameter.data += 0.02 * torch.randn(parameter.shape, generator=generator)
-    tensors = {n: p.detach() for n, p in model.named_parameters()}
-    canary = canary_logprob(model, base.codec)
-    ref = DiskWeightStore(run_dir).publish(VersionRef(PolicyId(name), 0), tensors, WeightsKind.FULL, None, canary, {})
-    return ref, model.eval()
-
-
-def published_lora(run_dir: Path, base: LoadedBase, name: str, seed: int) -> tuple[WeightsRef, Any]:
-    """An adapter made and run by PEFT itself, on a model of its own."""
-    import peft
-
-    model = new_model(base.model.config, 0)
-    model.load_state_dict(base.model.state_dict())
-    config = peft.LoraConfig(
-        r=LORA.rank, lora_alpha=LORA.alpha, target_modules=list(LORA.target_modules), task_type="CAUSAL_LM"
-    )
-    adapted = peft.get_peft_model(model, config).eval()
-    generator = torch.Generator().manual_seed(seed)
-    for parameter_name, parameter in adapted.named_parameters():
-        if ".lora_" in parameter_name:
-            parameter.data = 0.2 * torch.randn(parameter.shape, generator=generator)
-    tensors = {n: t.detach() for n, t in peft.get_peft_model_state_dict(adapted).items()}
-    canary = canary_logprob(adapted, base.codec)
-    ref = DiskWeightStore(run_dir).publish(VersionRef(PolicyId(name), 0), tensors, WeightsKind.LORA, None, canary, {})
-    return ref, adapted
-
-
-def transformers_case(base: LoadedBase, run_dir: Path, versions: int) -> GeneratorCase:
-    models: dict[WeightsRef, Any] = {base_weights_ref(base): base.model}
-    models |= [published_full(run_dir, base, f"f{i}", i) for i in range(versions)]
-    models |= [published_lora(run_dir, base, f"l{i}", i) for i in range(versions)]
-    refs = tuple(models)
-
-    def logprobs(ref: WeightsRef, prompt: Sequence[int], output: Sequence[int], temperature: float) -> list[float]:
-        with torch.inference_mode():
-            logits = models[ref](input_ids=torch.tensor([[*prompt, *output]])).logits[0].double() / temperature
-        steps = logits.log_softmax(-1)[len(prompt) - 1 : -1]
-        chosen: list[float] = steps.gather(1, torch.tensor(list(output), dtype=torch.long)[:, None]).flatten().tolist()
-        return chosen
-
-    def greedy(ref: WeightsRef, prompt: Sequence[int], budget: int) -> list[int]:
-        ids = torch.tensor([list(prompt)])
-        with torch.inference_mode():
-            out = models[ref].generate(
-                input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=budget, do_sample=False
-            )
-        written: list[int] = out[0, len(prompt) :].tolist()
-        return written
-
-    return GeneratorCase(
-        generator=TransformersGenerator(base, run_dir, batch_size=4, max_adapters=2, lora=LORA),
-        weights=refs,
-        unknown=replace(refs[1], digest="0" * 64),
-        prompts=PROMPTS,
-        logprobs=logprobs,
-        greedy=greedy,
-    )
+def transformers_case(base: LoadedBase, run_dir: Path, versions: int, logprob_bound: float) -> GeneratorCase:
+    models = models_of(base, run_dir, (WeightsKind.FULL, WeightsKind.LORA), versions)
+    generator = TransformersGenerator(base, run_dir, batch_size=4, max_adapters=2, lora=LORA)
+    return case_of(generator, models, logprob_bound=logprob_bound)
 
 
 @pytest.fixture(scope="module")
 def tiny_case(tmp_path_factory: pytest.TempPathFactory) -> GeneratorCase:
     assert tiny_path().is_dir(), "the tiny base is part of the repository: coharness base build tiny"
-    return transformers_case(load_base(resolve_base("tiny")), tmp_path_factory.mktemp("run"), 1)
+    return transformers_case(load_base(resolve_base("tiny")), tmp_path_factory.mktemp("run"), 1, 1e-4)
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +41,27 @@ def random_case(tmp_path_factory: pytest.TempPathFactory) -> GeneratorCase:
         parameter.data.mul_(4)
     path = tmp_path_factory.mktemp("base") / "random"
     save_base(model, build_tokenizer(), path, {})
-    return transformers_case(load_base(resolve_base(str(path))), tmp_path_factory.mktemp("run"), 2)
+    # Its logits are large, so float32 rounds them coarsely, and a temperature below 1 makes that larger still.
+    return transformers_case(load_base(resolve_base(str(path))), tmp_path_factory.mktemp("run"), 2, 3e-4)
+
+
+@pytest.fixture(scope="module")
+def endpoint_case(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GeneratorCase]:
+    """An endpoint on the loopback that serves the tiny base with another engine."""
+    base, run_dir = load_base(resolve_base("tiny")), tmp_path_factory.mktemp("run")
+
+    def score(ids: Sequence[int]) -> list[float]:
+        with torch.inference_mode():
+            steps = base.model(input_ids=torch.tensor([list(ids)])).logits[0, :-1].log_softmax(-1)
+        found: list[float] = steps.gather(-1, torch.tensor(list(ids[1:]))[:, None]).flatten().tolist()
+        return found
+
+    behind = TransformersGenerator(base, run_dir, batch_size=4, max_adapters=1)
+    with EndpointServer(behind, base_weights_ref(base), score=score) as server:
+        section = GenerationSection(engine="openai", endpoint=EndpointSection(url=server.url, model="base"))
+        generator = EndpointGenerator(base.spec, PolicySection(), section)
+        yield case_of(generator, {base_weights_ref(base): base.model})
+        generator.close()
 
 
 @pytest.fixture(scope="module")
@@ -117,11 +75,12 @@ def scripted_case() -> GeneratorCase:
         weights=refs,
         unknown=replace(refs[0], digest="elsewhere"),
         prompts=PROMPTS,
+        long_budget=0,
     )
 
 
 @pytest.mark.parametrize("check", GENERATOR_CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("engine", ["tiny", "random", "scripted"])
+@pytest.mark.parametrize("engine", ["tiny", "random", "endpoint", "scripted"])
 def test_an_engine_keeps_the_contract(
     engine: str, check: Callable[[GeneratorCase], None], request: pytest.FixtureRequest
 ) -> None:

@@ -9,9 +9,10 @@ Invariants
 - The log-probability of a token is under the distribution it was drawn from: logits over the row's temperature, over 1 where
   greedy.
 - No global random state is read or written, and the model is left as it was.
+- A row that is withdrawn keeps what it wrote, and its batch mates write as if it had ended by itself.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,10 +21,14 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
+from coharness.policy.generation.agreement import check_requests
 from coharness.policy.noise import gumbel_noise
 from coharness.records.episode import StopReason
 from coharness.records.errors import WeightsError
 from coharness.records.protocols import Generation, GenerationRequest
+
+Withdrawn = Callable[[], Tensor | None]
+"""Asked before every token: whether each request is withdrawn [N], None where none is."""
 
 _COMPACT_SHARE: Final = 0.25
 """Share of ended rows at which the batch is compacted: a copy of the cache costs about as much as one step."""
@@ -61,14 +66,22 @@ class _Batch:
 
 
 @torch.inference_mode()
-def decode(model: Any, requests: Sequence[GenerationRequest], *, eos_id: int, max_context: int) -> list[Generation]:
+def decode(
+    model: Any,
+    requests: Sequence[GenerationRequest],
+    *,
+    eos_id: int,
+    max_context: int,
+    withdrawn: Withdrawn | None = None,
+) -> list[Generation]:
     """Write one completion a request, all with `model`; answers stand in the order of the requests.
 
     Args:
         model: A causal language model of transformers, in eval mode, with the wanted weights active.
-        requests: At least one; similar prompt lengths waste least. Their `weights` are not looked at.
+        requests: At least one; similar prompt lengths waste least. Their `weights` and `deadline_s` are not looked at.
         eos_id: The token that ends a completion.
         max_context: Tokens of prompt and answer together; a request's budget is cut to what its prompt leaves.
+        withdrawn: Says which requests to end early, stopped by ABORTED.
 
     Returns:
         Completions; one whose prompt leaves no room is empty and stopped by length.
@@ -77,23 +90,21 @@ def decode(model: Any, requests: Sequence[GenerationRequest], *, eos_id: int, ma
         ValueError: a prompt is empty or a temperature is negative.
         WeightsError: the model's logits are not finite.
     """
-    for request in requests:
-        if not request.prompt_ids or request.temperature < 0:
-            raise ValueError(
-                f"a request has {len(request.prompt_ids)} prompt tokens at temperature {request.temperature}, expected at least "
-                "one token and a temperature of 0 (greedy) or more"
-            )
+    check_requests(requests)
     budgets = [min(r.max_new_tokens, max_context - len(r.prompt_ids)) for r in requests]
     rows = [i for i, budget in enumerate(budgets) if budget > 0]
     longest = max((budgets[i] for i in rows), default=0)
     written = torch.zeros((len(requests), longest), dtype=torch.long)  # [N, T]
     logprobs = torch.zeros((len(requests), longest), dtype=torch.float32)  # [N, T]
     lengths = torch.zeros(len(requests), dtype=torch.long)  # [N]
+    aborted = torch.zeros(len(requests), dtype=torch.bool)  # [N]
     if rows:
-        _run(model, requests, rows, budgets, eos_id, max_context, written, logprobs, lengths)
+        _run(model, requests, rows, budgets, eos_id, max_context, written, logprobs, lengths, aborted, withdrawn)
     return [
-        _generation(ids[:n], lps[:n], eos_id)
-        for ids, lps, n in zip(written.tolist(), logprobs.tolist(), lengths.tolist(), strict=True)
+        _generation(ids[:n], lps[:n], eos_id, early)
+        for ids, lps, n, early in zip(
+            written.tolist(), logprobs.tolist(), lengths.tolist(), aborted.tolist(), strict=True
+        )
     ]
 
 
@@ -107,12 +118,21 @@ def _run(
     written: Tensor,
     logprobs: Tensor,
     lengths: Tensor,
+    aborted: Tensor,
+    withdrawn: Withdrawn | None,
 ) -> None:
     chosen = [requests[i] for i in rows]
     batch = _prepare(chosen, rows, [budgets[i] for i in rows])
     cache = DynamicCache(config=model.config)
     logits, width = _prefill(model, chosen, batch, cache)
     for t in range(written.shape[1]):
+        if withdrawn is not None and (late := withdrawn()) is not None:
+            leaving = late[batch.row] & ~batch.ended  # [B]
+            aborted[batch.row[leaving]] = True
+            lengths[batch.row[leaving]] = t
+            batch.ended |= leaving
+            if bool(batch.ended.all()):
+                return
         token, logprob = _choose(logits, batch, t)
         written[batch.row, t] = token
         logprobs[batch.row, t] = logprob
@@ -202,6 +222,8 @@ def _choose(logits: Tensor, batch: _Batch, t: int) -> tuple[Tensor, Tensor]:
     return token, logprob
 
 
-def _generation(ids: list[int], logprobs: list[float], eos_id: int) -> Generation:
+def _generation(ids: list[int], logprobs: list[float], eos_id: int, aborted: bool) -> Generation:
     stop = StopReason.EOS if ids and ids[-1] == eos_id else StopReason.LENGTH
+    if aborted:
+        stop = StopReason.ABORTED
     return Generation(output_ids=ids, logprobs=logprobs, stop_reason=stop)

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, final
 
+from coharness.policy.generation.agreement import check_requests
 from coharness.records.episode import StopReason
 from coharness.records.errors import WeightsError
 from coharness.records.ids import derive_seed
@@ -98,19 +99,28 @@ class ScriptedGenerator:
         """
         return [self._answer(request) for request in requests]
 
+    def abort(self) -> None:
+        """Nothing to withdraw: an answer is there as soon as it is asked for."""
+
+    def close(self) -> None:
+        """Nothing was started."""
+
     def _answer(self, request: GenerationRequest) -> Generation:
         if self._known is not None and request.weights.digest not in self._known:
             raise WeightsError(
                 f"a request names weights {request.weights.digest!r}, expected one of {', '.join(sorted(self._known))}; "
                 "list it in known_digests"
             )
-        if not request.prompt_ids or request.temperature < 0:
-            raise ValueError(
-                f"a request has {len(request.prompt_ids)} prompt tokens at temperature {request.temperature}, expected at least "
-                "one token and a temperature of 0 (greedy) or more"
-            )
+        check_requests([request])
         seed = derive_seed(request.seed, request.position) if request.temperature > 0 else 0
         completion = self._script(self._codec.decode(request.prompt_ids), seed)
         ids = self._codec.encode_completion(completion)[: max(0, request.max_new_tokens)]
         stop = StopReason.EOS if ids and ids[-1] == _EOS else StopReason.LENGTH
-        return Generation(output_ids=ids, logprobs=[_LOGPROB] * len(ids), stop_reason=stop)
+        if request.deadline_s is not None and request.deadline_s <= 0:
+            ids, stop = [], StopReason.ABORTED
+        return Generation(
+            output_ids=ids,
+            logprobs=[_LOGPROB] * len(ids),
+            stop_reason=stop,
+            written_by=request.weights.digest,
+        )

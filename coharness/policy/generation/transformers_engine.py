@@ -9,22 +9,27 @@ Invariants
   others.
 """
 
+import math
+import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import final
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from coharness.config.schema import LoraSection
 from coharness.policy.bases import LoadedBase
-from coharness.policy.canary import CANARY_TOLERANCE, canary_logprob
+from coharness.policy.canary import canary_logprob
 from coharness.policy.codec import BaseCodec
-from coharness.policy.generation.decode import decode
+from coharness.policy.generation.agreement import check_base, check_canary, check_kind
+from coharness.policy.generation.decode import Withdrawn, decode
 from coharness.policy.training.lora import lora_skeleton
 from coharness.policy.training.member_state import Skeleton, full_skeleton
 from coharness.policy.weights import read_weights
-from coharness.records.errors import WeightsError
 from coharness.records.policy import WeightsKind, WeightsRef
 from coharness.records.protocols import EngineCapabilities, Generation, GenerationRequest
 
@@ -66,6 +71,7 @@ class TransformersGenerator:
         if lora is not None:
             self._makers[WeightsKind.LORA] = lambda: self._lora_slot(lora)
         self._slots: dict[WeightsKind, _Slot] = {}
+        self._aborted = threading.Event()
 
     @property
     def capabilities(self) -> EngineCapabilities:
@@ -90,11 +96,13 @@ class TransformersGenerator:
                 load, that compute otherwise than their publisher's did, or that give non-finite logits.
             ValueError: a prompt is empty or a temperature is negative.
         """
+        self._aborted.clear()
+        started = time.monotonic()
         by_version: dict[tuple[WeightsKind, str], list[int]] = {}
         for i, request in enumerate(requests):
             by_version.setdefault((request.weights.kind, request.weights.digest), []).append(i)
         answers: dict[int, Generation] = {}
-        for rows in by_version.values():
+        for (_, digest), rows in by_version.items():
             # A clone and its donor have one digest and two references; each reference is checked, their rows go together.
             for ref in dict.fromkeys(requests[i].weights for i in rows):
                 model = self._activate(ref)
@@ -106,19 +114,36 @@ class TransformersGenerator:
                     [requests[i] for i in part],
                     eos_id=self.codec.eos_id,
                     max_context=self._base.spec.max_context,
+                    withdrawn=self._withdrawn([requests[i] for i in part], started),
                 )
-                answers.update(zip(part, written, strict=True))
+                answers.update((i, replace(answer, written_by=digest)) for i, answer in zip(part, written, strict=True))
         return [answers[i] for i in range(len(requests))]
+
+    def abort(self) -> None:
+        """Withdraw what is being written; the call in progress returns before its next token."""
+        self._aborted.set()
+
+    def close(self) -> None:
+        """Nothing was started; versions go with the object."""
+
+    def _withdrawn(self, requests: Sequence[GenerationRequest], started: float) -> Withdrawn:
+        until = [math.inf if r.deadline_s is None else started + r.deadline_s for r in requests]
+        first = min(until)
+
+        def withdrawn() -> Tensor | None:
+            if self._aborted.is_set():
+                return torch.ones(len(until), dtype=torch.bool)
+            if math.isinf(first) or (now := time.monotonic()) < first:
+                return None
+            return torch.tensor([now >= limit for limit in until])
+
+        return withdrawn
 
     def _activate(self, ref: WeightsRef) -> nn.Module:
         """The model with this version's weights in it, loaded and verified if it was not there."""
         if ref.kind is WeightsKind.BASE:
             return self._activate_base(ref)
-        if ref.kind not in self._makers:
-            raise WeightsError(
-                f"{ref.uri} holds weights of kind {ref.kind}, this engine loads {', '.join(sorted(self.capabilities.kinds))}; "
-                "set policy.weights to what the run's members are"
-            )
+        check_kind(ref, self.capabilities.kinds)
         slot = self._slots.get(ref.kind)
         if slot is None:
             slot = self._slots[ref.kind] = self._makers[ref.kind]()
@@ -128,18 +153,14 @@ class TransformersGenerator:
         else:
             slot.skeleton.install(held)
         slot.versions.move_to_end(ref.digest)
-        _check_canary(ref, slot.canaries[ref.digest])
+        check_canary(ref, slot.canaries[ref.digest])
         return slot.causal_lm
 
     def _activate_base(self, ref: WeightsRef) -> nn.Module:
-        if ref.digest != self._base.spec.digest:
-            raise WeightsError(
-                f"the run's base has digest {ref.digest}, base {self._base.spec.name!r} at {self._base.spec.path} has "
-                f"{self._base.spec.digest}; use the base that the run began with"
-            )
+        check_base(ref, self._base.spec)
         if self._base_canary is None:
             self._base_canary = canary_logprob(self._base.model, self.codec)
-        _check_canary(ref, self._base_canary)
+        check_canary(ref, self._base_canary)
         return self._base.model
 
     def _load(self, slot: _Slot, ref: WeightsRef) -> dict[str, nn.Parameter]:
@@ -148,7 +169,7 @@ class TransformersGenerator:
         version = {name: nn.Parameter(tensor, requires_grad=False) for name, tensor in tensors.items()}
         slot.skeleton.install(version)
         canary = canary_logprob(slot.causal_lm, self.codec)
-        _check_canary(ref, canary)
+        check_canary(ref, canary)
         # Room is made only once the newcomer is known to be good.
         while len(slot.versions) >= self._max_adapters:
             gone, _ = slot.versions.popitem(last=False)
@@ -165,11 +186,3 @@ class TransformersGenerator:
         skeleton = lora_skeleton(self._base.model, lora)
         # PEFT's wrapper adds nothing to decoding; the model inside it carries the adapters.
         return _Slot(skeleton, skeleton.model.get_base_model())  # type: ignore[operator]
-
-
-def _check_canary(ref: WeightsRef, got: float) -> None:
-    if not abs(got - ref.canary) <= CANARY_TOLERANCE:
-        raise WeightsError(
-            f"{ref.uri or 'the base'} gives the canary text a log-probability of {got:.6f}, its publisher got {ref.canary:.6f}; "
-            f"expected agreement within {CANARY_TOLERANCE} (another dtype, LoRA scale or library version?)"
-        )

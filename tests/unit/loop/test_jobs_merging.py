@@ -40,6 +40,9 @@ class Backend:
     def base_tensors(self) -> Map:
         return self._base
 
+    def close(self) -> None:
+        pass
+
 
 def drawn(names: Mapping[str, tuple[int, ...]], seed: int) -> Map:
     generator = torch.Generator().manual_seed(seed)
