@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.coordinator import Coordinator
-from actors.options import NAMESPACE, Deadlines, Factories, coordinator_name, thread_env
+from actors.options import NAMESPACE, Deadlines, Factories, coordinator_name, thread_env, trainer_cores
 from actors.session import session
 from actors.workers import cause_of, end_actors, end_left
 from coharness.config.schema import RunConfig
@@ -61,12 +61,14 @@ def run_on_ray(
     run = RunDir.open(run_dir)
     config = run.load_config()
     with session(num_cpus=cores(config), threads_per_worker=config.fleet.threads_per_worker):
-        return drive(run, resume, on_status, should_stop, factories or Factories(), deadlines or Deadlines())
+        return drive(run, resume, on_status, should_stop, factories or Factories(), deadlines or Deadlines.of(config))
 
 
 def cores(config: RunConfig) -> int:
     """Cores that the workers of a run ask for together."""
-    return (config.fleet.rollout_workers + config.fleet.trainers) * config.fleet.threads_per_worker
+    return config.fleet.rollout_workers * config.fleet.threads_per_worker + config.fleet.trainers * trainer_cores(
+        config
+    )
 
 
 def drive(

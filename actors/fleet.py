@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from actors.options import ActorSpec, Deadlines, Factories
+from actors.options import ActorSpec, Deadlines, Factories, trainer_cores
 from actors.replay import ReplayLink
 from actors.slots import Lease, Lost, Pool, Slot
 from actors.workers import Starter
@@ -57,7 +57,7 @@ class RayFleet:
         deadlines: Deadlines | None = None,
     ) -> None:
         self._config = config.fleet
-        deadlines = deadlines or Deadlines()
+        deadlines = deadlines or Deadlines.of(config)
         spec = ActorSpec(
             name=FLEET,
             run_dir=str(run_dir),
@@ -70,6 +70,7 @@ class RayFleet:
         self._starter = Starter(
             spec=spec,
             num_cpus=config.fleet.threads_per_worker,
+            trainer_cpus=trainer_cores(config),
             record=Path(run_dir) / "logs" / "actors.json",
         )
         replay = self._starter.replay()

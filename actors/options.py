@@ -34,11 +34,14 @@ class Factories:
     "(run_dir, fleet, epoch, resume) -> Engine"
 
 
+START_S = 240.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
     """How long anything is waited for."""
 
-    start_s: float = 240.0
+    start_s: float = START_S
     "From the request for a worker to its first answer; imports of torch on a busy machine are most of it."
     replay_s: float = 60.0
     "An append or a fetch, restarts of the replay actor included."
@@ -50,6 +53,19 @@ class Deadlines:
     "A worker that hears no coordinator for so long ends itself."
     end_s: float = 10.0
     "For an actor that was killed to be gone."
+
+    @classmethod
+    def of(cls, config: RunConfig) -> "Deadlines":
+        """The usual ones; an engine that starts processes of its own has its own deadline, which must come first."""
+        engine = config.generation.vllm.start_s if config.generation.engine == "vllm" else 0.0
+        trainer = config.training.deepspeed.start_s if config.training.backend == "deepspeed" else 0.0
+        return cls(start_s=START_S + max(engine, trainer))
+
+
+def trainer_cores(config: RunConfig) -> int:
+    """Cores that one trainer asks for: those of all its ranks."""
+    ranks = config.training.deepspeed.world_size if config.training.backend == "deepspeed" else 1
+    return config.fleet.threads_per_worker * ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

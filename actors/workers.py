@@ -78,8 +78,10 @@ class Starter:
     spec: ActorSpec
     "What all workers share; its name is replaced."
     num_cpus: int
-    "Cores of a rollout or trainer actor."
+    "Cores of a rollout actor, and the bound on threads of either."
     record: Path
+    trainer_cpus: int = 1
+    "Cores of a trainer, its further processes included."
     _lives: dict[str, int] = field(default_factory=dict)
     _names: list[str] = field(default_factory=list)
     _actors: dict[str, Any] = field(default_factory=dict)
@@ -96,7 +98,7 @@ class Starter:
 
     def trainer(self, name: str, replay: Any) -> RayWorker:
         """One life of a trainer."""
-        return RayWorker(self._start(TrainerActor, name, {"num_cpus": self.num_cpus, "max_restarts": 0}, replay))
+        return RayWorker(self._start(TrainerActor, name, {"num_cpus": self.trainer_cpus, "max_restarts": 0}, replay))
 
     def _start(self, kind: type, name: str, options: Mapping[str, Any], *handles: Any) -> Any:
         import ray

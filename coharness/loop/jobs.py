@@ -32,6 +32,10 @@ class TrainingBackend(Protocol):
         """The base's own tensors under the names that members publish (full weights only)."""
         ...
 
+    def close(self) -> None:
+        """End the processes that it started."""
+        ...
+
 
 class JobRunner:
     """Runs one job at a time; a failure becomes the job's result."""
@@ -41,6 +45,10 @@ class JobRunner:
         self._policy = policy
         self._backend = backend
         self._replay = replay
+
+    def close(self) -> None:
+        """End the processes that the backend started."""
+        self._backend.close()
 
     def run(self, job: TrainJob | MergeJob) -> JobResult:
         """The end of the job."""

@@ -63,10 +63,11 @@ class LocalFleet:
                 return []
 
     def close(self, deadline_s: float) -> None:
-        """Nothing runs between two polls; what the worker started is ended."""
-        close = getattr(self._worker, "close", None)
-        if close is not None:
-            close()
+        """Nothing runs between two polls; what worker and trainer started is ended."""
+        for part in (self._worker, self._jobs):
+            close = getattr(part, "close", None)
+            if close is not None:
+                close()
 
     def _run_batch(self, batch: WorkBatch) -> BatchResult:
         kept = tuple(item for item in batch.items if item.id not in self._cancelled)

@@ -170,6 +170,9 @@ class TorchTrainer:
             message=message,
         )
 
+    def close(self) -> None:
+        """Nothing to end: it trains in this process."""
+
     def base_tensors(self) -> dict[str, Tensor]:
         """What a member that is still the base would publish: the base's parameters, or an adapter that changes nothing."""
         shapes = self._skeleton.shapes
