@@ -4,7 +4,8 @@ Both ways of carrying a run out have one shape: they block until the run ends, h
 ask twice a second whether someone wants the run to stop.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,9 @@ from coharness.config.schema import RunConfig
 if TYPE_CHECKING:
     from clusters.doctor import Finding
     from coharness.loop.engine import Engine, StopKind
+    from coharness.studies.cells import Launch
+    from coharness.tune.api import MakePool
+    from coharness.tune.config import TuneConfig
 
 OnStatus = Callable[[Mapping[str, Any]], None]
 ShouldStop = Callable[[], Stop | None]
@@ -32,6 +36,42 @@ def carry_out(
     if config.fleet.type == "local":
         return _in_this_process(run_dir, resume, on_status, should_stop)
     return _on_ray(run_dir, resume, on_status, should_stop)
+
+
+@contextmanager
+def search_pool(config: "TuneConfig") -> "Iterator[MakePool]":
+    """What builds the pool of a population-based search: processes of this machine, or, with a session around it, Ray actors.
+
+    Raises:
+        PreflightError: the Ray cluster cannot be reached, or its workers would run other code than this.
+    """
+    if config.pool.type == "ray":
+        from actors.tune import ray_search
+
+        with ray_search(config) as make_pool:
+            yield make_pool
+    else:
+        from coharness.tune.api import default_pool
+
+        yield default_pool
+
+
+@contextmanager
+def cell_launch(parallel: int, *, on_ray: bool) -> "Iterator[Launch]":
+    """What starts the cells of a study: processes of this machine, or, with a session around it, Ray actors.
+
+    Raises:
+        PreflightError: the Ray cluster cannot be reached, is too small, or its workers would run other code than this.
+    """
+    if on_ray:
+        from actors.cells import cells_on_ray
+
+        with cells_on_ray(parallel) as launch:
+            yield launch
+    else:
+        from coharness.studies.cells import start_here
+
+        yield start_here
 
 
 def _in_this_process(run_dir: Path, resume: bool, on_status: OnStatus, should_stop: ShouldStop) -> "StopKind":

@@ -82,7 +82,7 @@ class Float:
         """A normal step in the transformed space, reflected at the bounds; see `Space.perturb`."""
         self.check(value)
         _check_step(step)
-        return self.at(_reflect(self.share(value) + step * float(rng.standard_normal())))
+        return self.at(reflect(self.share(value) + step * float(rng.standard_normal())))
 
     def clip(self, value: float) -> float:
         """The nearest value of the range; see `Space.clip`."""
@@ -96,14 +96,14 @@ class Float:
 
     def share(self, value: float) -> float:
         """Where a value stands in the transformed range, 0 at `low` and 1 at `high`."""
-        low, high = _transform(self.low, self.scale), _transform(self.high, self.scale)
-        return 0.0 if low == high else (_transform(value, self.scale) - low) / (high - low)
+        low, high = transform(self.low, self.scale), transform(self.high, self.scale)
+        return 0.0 if low == high else (transform(value, self.scale) - low) / (high - low)
 
     def at(self, share: float) -> float:
         """The value at this share of the transformed range; the inverse of `share`."""
-        low, high = _transform(self.low, self.scale), _transform(self.high, self.scale)
+        low, high = transform(self.low, self.scale), transform(self.high, self.scale)
         # Transforming there and back rounds, which may leave the range by one unit in the last place.
-        return self.clip(_restore(low + share * (high - low), self.scale))
+        return self.clip(restore(low + share * (high - low), self.scale))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +127,7 @@ class Int:
         _check_step(step)
         num = self.high - self.low + 1
         # Every number owns a cell of width 1. Reflection maps cells onto cells, which keeps the move symmetric.
-        share = _reflect((value - self.low + 0.5) / num + step * float(rng.standard_normal()))
+        share = reflect((value - self.low + 0.5) / num + step * float(rng.standard_normal()))
         return float(self.low + min(int(share * num), num - 1))
 
     def clip(self, value: float) -> float:
@@ -175,19 +175,21 @@ class Categorical:
             raise ValueError(f"{value} is none of the choices {', '.join(map(str, self.choices))}")
 
 
-def _transform(value: float, scale: Scale) -> float:
+def transform(value: float, scale: Scale) -> float:
+    """A value in the coordinates of its scale."""
     if scale is Scale.LOG:
         return math.log(value)
     return math.log(value / (1 - value)) if scale is Scale.LOGIT else value
 
 
-def _restore(value: float, scale: Scale) -> float:
+def restore(value: float, scale: Scale) -> float:
+    """The inverse of `transform`."""
     if scale is Scale.LOG:
         return math.exp(value)
     return 1 / (1 + math.exp(-value)) if scale is Scale.LOGIT else value
 
 
-def _reflect(share: float) -> float:
+def reflect(share: float) -> float:
     """`share` folded into [0, 1], as light between two mirrors; any number of reflections."""
     folded = share % 2.0
     return 2.0 - folded if folded > 1.0 else folded

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coharness.config.schema import TrainingSection
-from coharness.spaces.training_space import initial_hyperparameters, training_space
+from coharness.spaces.training_space import initial_hyperparameters, job_hyperparameters, training_space
 
 
 def test_the_first_member_starts_where_the_config_says() -> None:
@@ -47,3 +47,30 @@ def test_a_range_of_one_value_fixes_it() -> None:
     config = TrainingSection(learning_rate=(5e-4, 5e-4))
     space = training_space(config)
     assert initial_hyperparameters(space, config, 5, 1)["learning_rate"] == pytest.approx(5e-4)
+
+
+def test_what_the_config_names_as_a_gene_has_a_space_and_starts_at_its_configured_value() -> None:
+    config = TrainingSection(
+        objective="grpo",
+        group_size=4,
+        kl_coefficient=0.05,
+        mix={"sft": 0.1},
+        genes={"kl_coefficient": (0.01, 0.1), "mix": (0.1, 10)},
+    )
+    space = training_space(config)
+    assert {"kl_coefficient", "mix"} <= space.keys()
+    first = initial_hyperparameters(space, config, 0, seed=0)
+    assert (first["kl_coefficient"], first["mix"]) == (0.05, 1.0)
+    other = initial_hyperparameters(space, config, 1, seed=0)
+    assert other["kl_coefficient"] != 0.05
+
+
+def test_without_genes_the_space_is_what_it_was() -> None:
+    assert set(training_space(TrainingSection(objective="grpo", group_size=4))) == {"learning_rate", "temperature"}
+
+
+def test_a_job_is_told_its_phase_where_objectives_follow_each_other() -> None:
+    plain = TrainingSection()
+    assert job_hyperparameters(plain, {"learning_rate": 1e-3}, 7) == {"learning_rate": 1e-3}
+    phased = TrainingSection.model_validate({"schedule": [{"objective": "sft", "updates": 2}]})
+    assert [job_hyperparameters(phased, {}, updates)["phase"] for updates in range(4)] == [0.0, 0.0, 1.0, 1.0]

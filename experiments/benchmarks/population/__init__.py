@@ -1,0 +1,1 @@
+"""Population-based search against Ray Tune, and on toy problems with known answers."""
