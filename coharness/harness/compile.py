@@ -6,7 +6,7 @@ tokens. `serving_signature` names the part of a harness that this function depen
 
 import numpy as np
 
-from coharness.harness.templates import DISTRACTOR_LETTERS, HINTS, TEMPLATES
+from coharness.harness.templates import DISTRACTOR_LETTERS, HINTS, TEMPLATES, TURNS
 from coharness.records.harness import Harness
 from coharness.records.ids import content_hash, derive_seed
 from coharness.records.task import Pool, Task
@@ -62,17 +62,27 @@ def compile_prompt(harness: Harness, task: Task, answer_format: str, sources: Ta
         sources: where worked examples come from (SEARCH tasks of the same family at its easiest level).
         seed: the item's seed; fixes the examples and the distractors.
     """
-    fmt = FORMATS[answer_format]
     rng = np.random.default_rng(derive_seed(seed, "prompt"))
     letters = rng.choice(list(DISTRACTOR_LETTERS), size=harness.episode.num_distractors)
-    return TEMPLATES[harness.prompt.template].format(
-        shots="".join(_shots(harness, task, answer_format, sources, seed)),
-        distractors="".join(letters) + " " if harness.episode.num_distractors else "",
-        hint=HINTS[harness.prompt.hint],
-        question=task.question,
-        cue=fmt.cue,
-        instruction=fmt.instruction,
+    distractors = "".join(letters) + " " if harness.episode.num_distractors else ""
+    return _fill(
+        harness, task, answer_format, "".join(_shots(harness, task, answer_format, sources, seed)), distractors
     )
+
+
+def compile_turns(
+    harness: Harness, task: Task, answer_format: str, sources: TaskSources, seed: int
+) -> list[tuple[str, str]]:
+    """Turns that went before the prompt, each a user's text and the answer to it; none but under the template of that kind.
+
+    The arguments are those of `compile_prompt`.
+    """
+    if harness.prompt.template != TURNS:
+        return []
+    return [
+        (_fill(harness, example, answer_format, "", ""), example.references[answer_format])
+        for example in _examples(harness, task, sources, seed)
+    ]
 
 
 def retry_prompt(harness: Harness, answer_format: str) -> str:
@@ -84,11 +94,35 @@ def retry_prompt(harness: Harness, answer_format: str) -> str:
 def _shots(harness: Harness, task: Task, answer_format: str, sources: TaskSources, seed: int) -> list[str]:
     fmt = FORMATS[answer_format]
     shots = []
-    for index in range(harness.prompt.num_shots):
-        example = draw_task(sources, task.family, 1, Pool.SEARCH, derive_seed(seed, "shot", index))
+    for example in _examples(harness, task, sources, seed):
         reference = example.references[answer_format]
         if fmt.instruction and harness.prompt.template.startswith("chat"):
             shots.append(f"Question: {example.question}\n{reference}\n\n")
         else:
             shots.append(f"{example.question}{fmt.cue}{reference}\n")
     return shots
+
+
+def _examples(harness: Harness, task: Task, sources: TaskSources, seed: int) -> list[Task]:
+    return [
+        draw_task(sources, task.family, 1, Pool.SEARCH, derive_seed(seed, "shot", index))
+        for index in range(harness.prompt.num_shots)
+    ]
+
+
+def _fill(harness: Harness, task: Task, answer_format: str, shots: str, distractors: str) -> str:
+    fmt = FORMATS[answer_format]
+    # Answers that went before show the format; told as well, a small model talks about it instead of answering.
+    shown = harness.prompt.template == TURNS and harness.prompt.num_shots > 0
+    return (
+        TEMPLATES[harness.prompt.template]
+        .format(
+            shots=shots,
+            distractors=distractors,
+            hint=HINTS[harness.prompt.hint],
+            question=task.question,
+            cue=fmt.cue,
+            instruction="" if shown else fmt.instruction,
+        )
+        .removesuffix("\n" if shown else "")
+    )

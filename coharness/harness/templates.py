@@ -10,9 +10,13 @@ TEMPLATES: dict[str, str] = {
     "twice": "{shots}{distractors}{hint}{question} {question}{cue}",
     "bracketed": "{shots}{distractors}{hint}({question}){cue}",
     "chat": "{shots}{hint}{distractors}{question}\n{instruction}",
+    "chat_turns": "{hint}{distractors}{question}\n{instruction}",
     "chat_instruction_first": "{instruction}\n{shots}{hint}{distractors}{question}",
 }
 """Name -> text with the fields shots, distractors, hint, question, cue, instruction."""
+
+TURNS = "chat_turns"
+"""The template that shows worked examples as turns of a conversation that went before."""
 
 HINTS: dict[str, str] = {
     "none": "",

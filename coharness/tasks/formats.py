@@ -97,6 +97,7 @@ def _extract_doubled(completion: str) -> str | None:
 # Text formats -------------------------------------------------------------------------------------------------------
 
 _ANSWER = "Answer:"
+_STATED, _IS = "The answer is", "answer is"
 _BOX = "\\boxed{"
 _OPEN, _CLOSE = "<answer>", "</answer>"
 
@@ -112,6 +113,16 @@ def _render_worked(solution: Solution) -> str:
 def _extract_answer_line(completion: str) -> str | None:
     _, marker, answer = completion.rpartition(_ANSWER)
     return answer.strip() if marker else None
+
+
+def _render_stated(solution: Solution) -> str:
+    return f"{_STATED} {solution.answer}."
+
+
+def _extract_stated(completion: str) -> str | None:
+    _, marker, rest = completion.replace("answer is:", _IS).rpartition(_IS)
+    answer = rest.strip().partition("\n")[0].strip().removesuffix(".")
+    return answer.strip() if marker and answer else None
 
 
 def _closing_brace(text: str) -> int:
@@ -220,6 +231,13 @@ _ALL = (
         instruction='End with the answer on a last line of its own: "Answer: " and then the answer.',
         render=_render_answer_line,
         extract=_extract_answer_line,
+    ),
+    AnswerFormat(
+        name="stated",
+        cue="\n",
+        instruction='End with the sentence "The answer is ..." with the answer in place of the dots.',
+        render=_render_stated,
+        extract=_extract_stated,
     ),
     AnswerFormat(
         name="boxed",

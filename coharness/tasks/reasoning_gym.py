@@ -21,7 +21,7 @@ from coharness.records.errors import Boundary, TaskError, boundary
 from coharness.records.task import FamilySpec, Task, VerifierKind, VerifierSpec, task_id
 from coharness.tasks.formats import Solution, render_references
 
-_FORMATS = ("answer_line", "boxed", "tagged")
+_FORMATS = ("answer_line", "stated", "boxed", "tagged")
 _HASH_DEPENDENT = frozenset(
     {"isomorphic_strings", "knight_swap", "polynomial_multiplication", "ransom_note", "word_ladder"}
 )

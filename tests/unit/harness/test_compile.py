@@ -5,7 +5,14 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coharness.harness.compile import changed_families, compile_prompt, retry_prompt, serving_format, serving_signature
+from coharness.harness.compile import (
+    changed_families,
+    compile_prompt,
+    compile_turns,
+    retry_prompt,
+    serving_format,
+    serving_signature,
+)
 from coharness.harness.operators import set_format
 from coharness.harness.templates import DISTRACTOR_LETTERS, HINTS, TEMPLATES
 from coharness.records.harness import EpisodeGenes, Harness, PromptGenes, RewardGenes, SamplingGenes, TaskGene
@@ -52,7 +59,8 @@ def what_is_run(harness: Harness, family: str) -> list[object]:
     fmt = serving_format(harness, SOURCES, family)
     tasks = [SOURCES.make(family, 2, seed) for seed in SEEDS]
     prompts = [compile_prompt(harness, task, fmt, SOURCES, seed) for task in tasks for seed in SEEDS]
-    return [fmt, prompts, harness.episode.max_tokens, harness.episode.retries]
+    turns = [compile_turns(harness, task, fmt, SOURCES, seed) for task in tasks for seed in SEEDS]
+    return [fmt, prompts, turns, harness.episode.max_tokens, harness.episode.retries]
 
 
 @settings(max_examples=60, deadline=None)
@@ -133,6 +141,25 @@ def test_worked_examples_are_easiest_search_tasks_of_the_family_answered_in_the_
         task = EASIEST[shot.split(cue)[0]]
         assert task.pool is Pool.SEARCH
         assert shot == f"{task.question}{cue}{task.references[fmt]}"
+
+
+def test_examples_as_turns_are_questions_with_answers_in_the_format_and_the_prompt_is_one_more_of_them() -> None:
+    task = SOURCES.make("count", 2, 1)
+    shown = PromptGenes(template="chat_turns", formats={}, num_shots=2, hint="none")
+    told = replace(shown, num_shots=0)
+    for genes, num_turns in ((shown, 2), (told, 0)):
+        harness = Harness(
+            tasks=(), sampling=SamplingGenes(), prompt=genes, episode=EpisodeGenes(), reward=RewardGenes()
+        )
+        turns = compile_turns(harness, task, "plain", SOURCES, 5)
+        prompt = compile_prompt(harness, task, "plain", SOURCES, 5)
+        assert len(turns) == num_turns
+        assert [
+            (question, answer) for question, answer in turns if EASIEST[question].references["plain"] != answer
+        ] == []
+        # Where nothing shows the format it has to be told.
+        assert (FORMATS["plain"].instruction in prompt) is (num_turns == 0)
+        assert prompt.startswith(task.question)
 
 
 def test_a_retry_tells_nothing_about_the_task() -> None:
