@@ -10,6 +10,7 @@
     listing    all studies with their state
     coverage   which operators, rules and objectives the studies' runs have exercised
     table      tables as text
+    ablation_* the planner: a YAML of factors, or a study over another's cells, becomes arms, planned contrasts and tables
 
 Imported by the command line alone; it imports nothing of `experiments` but by the name that the user gives.
 """

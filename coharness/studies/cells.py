@@ -17,16 +17,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Protocol
 
 import coharness
 from coharness.records.ids import content_hash
 from coharness.studies.contract import JSON, Cell, StudyError
-from coharness.studies.place import StudyPlace, load_study
+from coharness.studies.place import Place, PlanPlace, StudyPlace, load_study
 from coharness.studies.results import code_digest, write_whole
 
 CELL_SCHEMA = 1
@@ -46,7 +47,7 @@ ONE_THREAD = {
 class CellFolder:
     """Where one cell runs."""
 
-    place: StudyPlace
+    place: Place
     "The study that owns the cell."
     cell: Cell
     code: str
@@ -92,6 +93,8 @@ class CellFolder:
             "seed": self.cell.seed,
             "config": dict(self.cell.config),
         }
+        if isinstance(self.place, PlanPlace):
+            spec["plan"] = {"file": str(self.place.file), "folder": str(self.place.folder)}
         write_whole(self.path / "spec.json", json.dumps(spec, indent=1, allow_nan=False) + "\n")
 
     def log_tail(self, num_lines: int) -> list[str]:
@@ -113,14 +116,20 @@ def read_spec(folder: Path) -> CellFolder:
     folder = folder.absolute()
     try:
         spec = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
-        root = folder.parents[2 + len(spec["study"].split("/"))]
         return CellFolder(
-            place=StudyPlace(root=root, name=spec["study"]),
+            place=_place_of(folder, spec),
             cell=Cell(arm=spec["arm"], seed=spec["seed"], config=spec["config"]),
             code=spec["code_digest"],
         )
     except (OSError, json.JSONDecodeError, KeyError, IndexError) as error:
         raise StudyError(f"{folder} is no folder of a cell ({error}); `coharness study run` makes them") from error
+
+
+def _place_of(folder: Path, spec: Mapping[str, JSON]) -> Place:
+    plan = spec.get("plan")
+    if plan is not None:
+        return PlanPlace(file=Path(plan["file"]), folder=Path(plan["folder"]))
+    return StudyPlace(root=folder.parents[2 + len(spec["study"].split("/"))], name=spec["study"])
 
 
 def carry_out(folder: Path) -> None:
@@ -176,6 +185,42 @@ def _lock(folder: Path) -> Iterator[None]:
 
 
 # Its process --------------------------------------------------------------------------------------------------------
+
+
+class CellProcess(Protocol):
+    """What carries a cell out, wherever it runs; the cell's folder says how it went."""
+
+    def wait(self) -> int:
+        """Block until it is over: 0, an exit code, or a signal's number negated."""
+        ...
+
+    def end(self) -> None:
+        """End it now; a cell is resumable at every moment."""
+        ...
+
+
+Launch = Callable[[CellFolder], CellProcess]
+"""Starts what carries a cell out."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalProcess:
+    """A process of this machine."""
+
+    process: "subprocess.Popen[bytes]"
+
+    def wait(self) -> int:
+        """See `CellProcess.wait`."""
+        return self.process.wait()
+
+    def end(self) -> None:
+        """See `CellProcess.end`."""
+        end(self.process)
+
+
+def start_here(here: CellFolder) -> CellProcess:
+    """A cell in a process of this machine."""
+    return LocalProcess(start(here))
 
 
 def start(here: CellFolder) -> "subprocess.Popen[bytes]":

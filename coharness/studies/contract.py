@@ -33,17 +33,19 @@ class Cell:
     "All that its result depends on besides the code, as JSON values: the run's config, digests of the files it reads."
     owner: str = ""
     "Study that runs it and keeps its folder, so that two studies can share cells; the study itself where left out."
+    label: str = ""
+    "What people see in place of the arm; no part of the record."
 
     @property
     def digest(self) -> str:
-        """Content hash of the record; the owner is no part of it."""
+        """Content hash of the record; neither owner nor label is part of it."""
         return content_hash({"arm": self.arm, "seed": self.seed, "config": self.config})
 
     def __hash__(self) -> int:
         return hash((self.arm, self.seed, self.digest))
 
     def __str__(self) -> str:
-        return f"{self.arm}, seed {self.seed}"
+        return f"{self.label or self.arm}, seed {self.seed}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 
-from coharness.config.schema import EvolutionSection, Schedule, TrainingSection
+from coharness.config.merging import MERGE_RULE_NAMES
+from coharness.config.schema import Schedule, TrainingSection
 from coharness.harness.operators import SERVING_MUTATIONS
 from coharness.loop.journal import read_frames
 from coharness.records import events as ev
@@ -41,7 +42,7 @@ def known() -> tuple[Key, ...]:
     keys: list[Key] = [("harness edit", name) for name in proposals]
     keys += [("slot", name) for name in ("start", "levels", "crossover", "random", "chosen_formats", "chosen_genes")]
     keys += [("selector", name) for name in ("exploit", "challenge", "rollback_watch", "null")]
-    keys += [("merge rule", name) for name in _literals(EvolutionSection, "merge_rule")]
+    keys += [("merge rule", name) for name in MERGE_RULE_NAMES]
     keys += [("objective", name) for name in _literals(TrainingSection, "objective")]
     keys += [("schedule", schedule.value) for schedule in Schedule]
     return tuple(keys)

@@ -2,12 +2,13 @@
 
 A study is a folder `experiments/<name>` of a project, with `study.py` in it; the name may have two parts (`benchmarks/trl`).
 It is imported as `experiments.<name>.study` from the project's root, so that its modules can import each other.
-Everything a study writes while it runs lies under `runs/studies/<name>` of the same project.
+Everything a study writes while it runs lies under `runs/studies/<name>` of the same project. An ablation that is a YAML file
+alone stands anywhere; its place is a `PlanPlace`.
 """
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +47,16 @@ class StudyPlace:
         """The accepted ranges."""
         return self.folder / "bars.json"
 
+    @property
+    def sources(self) -> Mapping[str, Path]:
+        """What its cells run besides the layers of coharness, by name."""
+        return {f"{PACKAGE}/{self.name}/study.py": self.folder / "study.py"}
+
+    @property
+    def command(self) -> str:
+        """The words of a command line that runs it."""
+        return f"coharness study run {self}"
+
     def results_path(self, *, quick: bool) -> Path:
         """The figures; those of a smoke stand in a file of their own, so that they can never pass for the real ones."""
         return self.folder / ("results.quick.json" if quick else "results.json")
@@ -56,6 +67,60 @@ class StudyPlace:
 
     def __str__(self) -> str:
         return f"{PACKAGE}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanPlace:
+    """An ablation's YAML file, and where its results and cells lie."""
+
+    file: Path
+    "Absolute."
+    folder: Path
+    "Absolute; holds the results. Its cells lie beside it, where other ablations find them by their content."
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self.file.stem
+
+    @property
+    def root(self) -> Path:
+        """Where its cells' processes work; all paths of a cell are absolute."""
+        return self.folder.parent
+
+    @property
+    def cells_folder(self) -> Path:
+        """Where its cells run."""
+        return self.folder.parent / "cells"
+
+    @property
+    def sources(self) -> Mapping[str, Path]:
+        """What its cells run besides the layers of coharness, by name."""
+        own = Path(__file__).with_name("ablation_cells.py")
+        return {f"studies/{own.name}": own}
+
+    @property
+    def command(self) -> str:
+        """The words of a command line that runs it."""
+        return f"coharness ablate {self.file}"
+
+    def results_path(self, *, quick: bool) -> Path:
+        """The figures; those of a smoke stand in a file of their own."""
+        return self.folder / ("results.quick.json" if quick else "results.json")
+
+    def sibling(self, name: str) -> StudyPlace:
+        """A plan's cells are its own.
+
+        Raises:
+            ConfigError: always.
+        """
+        raise ConfigError(f"{self} shares no cells with the study {name!r}; leave out the owner")
+
+    def __str__(self) -> str:
+        return str(self.file)
+
+
+Place = StudyPlace | PlanPlace
 
 
 def locate(path: Path | str, here: Path | None = None) -> StudyPlace:
@@ -96,13 +161,17 @@ def all_studies(root: Path) -> Iterator[StudyPlace]:
         yield StudyPlace(root=root, name=name)
 
 
-def load_study(place: StudyPlace) -> Study:
-    """Import a study's module and take its `STUDY`.
+def load_study(place: Place) -> Study:
+    """Import a study's module and take its `STUDY`; or read an ablation's file.
 
     Raises:
         ConfigError: the module needs a package that is not installed, holds no STUDY, or STUDY is not one; or another
             project's `experiments` was imported into this process before.
     """
+    if isinstance(place, PlanPlace):
+        from coharness.studies.ablation_study import open_ablation
+
+        return open_ablation(place)
     if str(place.root) not in sys.path:
         # A console script starts with its own folder on the path, not with the working directory.
         sys.path.insert(0, str(place.root))

@@ -19,7 +19,7 @@ from typing import Any
 import coharness
 from coharness.records.ids import canonical_json, content_hash
 from coharness.studies.contract import Cell, Figure, StudyError, Table
-from coharness.studies.place import StudyPlace
+from coharness.studies.place import Place
 
 RESULTS_SCHEMA = 1
 CELL_LAYERS = ("records", "config", "stats", "spaces", "tasks", "policy", "evolution", "reward", "harness", "loop")
@@ -113,14 +113,14 @@ def read_results(path: Path) -> Results:
 # Digests ------------------------------------------------------------------------------------------------------------
 
 
-def code_digest(place: StudyPlace) -> str:
+def code_digest(place: Place) -> str:
     """SHA-256 of what a study's cells run."""
     package = Path(coharness.__file__).parent
     files = [path for layer in CELL_LAYERS for path in (package / layer).rglob("*.py")]
-    return _digest([*_named(files, package), *_named([place.folder / "study.py"], place.root)])
+    return _digest([*_named(files, package), *place.sources.items()])
 
 
-def summary_digest(place: StudyPlace) -> str:
+def summary_digest(place: Place) -> str:
     """SHA-256 of what turns a study's cells into figures, over `code_digest`."""
     package = Path(coharness.__file__).parent
     return _digest(

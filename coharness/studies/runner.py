@@ -8,7 +8,6 @@ end: a cell's deadline, or the next line of progress.
 """
 
 import queue
-import subprocess
 import threading
 import time
 from collections import deque
@@ -17,9 +16,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from coharness.records.ids import content_hash
-from coharness.studies.cells import CellFolder, end, start
+from coharness.studies.cells import CellFolder, CellProcess, Launch, start_here
 from coharness.studies.contract import JSON, Cell, Study, StudyError, Summary
-from coharness.studies.place import StudyPlace, load_study
+from coharness.studies.place import Place, load_study
 from coharness.studies.results import (
     Results,
     code_digest,
@@ -45,7 +44,7 @@ class CellsFailed(StudyError):
 class RunRequest:
     """What to run."""
 
-    place: StudyPlace
+    place: Place
     quick: bool = False
     num_seeds: int | None = None
     "Seeds 0, 1, ...; the study's own number where left out, 1 for a smoke."
@@ -57,7 +56,7 @@ class RunRequest:
     @property
     def command(self) -> str:
         """The command line that asks for the same."""
-        words = ["coharness study run", str(self.place)]
+        words = [self.place.command]
         words += ["--quick"] if self.quick else []
         words += [f"--seeds {self.num_seeds}"] if self.num_seeds is not None else []
         words += [f"--rollouts {self.rollouts}"] if self.rollouts is not None else []
@@ -67,17 +66,20 @@ class RunRequest:
 @dataclass(slots=True)
 class _Running:
     folder: CellFolder
-    process: "subprocess.Popen[bytes]"
+    process: CellProcess
     started: float
     timed_out: bool = False
+    code: int = 0
+    "What it ended with."
 
 
-def run_study(request: RunRequest, say: Say) -> Results:
+def run_study(request: RunRequest, say: Say, launch: Launch = start_here) -> Results:
     """Run what is not finished yet, and write the results.
 
     Args:
         request: what to run.
         say: shows one line of progress.
+        launch: starts what carries a cell out; a process of this machine where left out.
 
     Raises:
         ConfigError: there is no such study, or the request does not fit it.
@@ -90,7 +92,7 @@ def run_study(request: RunRequest, say: Say) -> Results:
     seeds = tuple(range(num_seeds))
     cells = study.cells(seeds, quick=request.quick, rollouts=request.rollouts)
     folders = cell_folders(place, cells)
-    _run_missing(study, folders, request.parallel, say)
+    _run_missing(study, folders, request.parallel, say, launch)
     results = _gather(folders)
     if cell_folders(place, cells) != folders:
         raise StudyError(
@@ -120,7 +122,7 @@ def run_study(request: RunRequest, say: Say) -> Results:
     return found
 
 
-def cell_folders(place: StudyPlace, cells: Sequence[Cell]) -> dict[Cell, CellFolder]:
+def cell_folders(place: Place, cells: Sequence[Cell]) -> dict[Cell, CellFolder]:
     """The folder of each cell under the code as it is now; a shared cell's lies with the study that owns it.
 
     Raises:
@@ -129,7 +131,7 @@ def cell_folders(place: StudyPlace, cells: Sequence[Cell]) -> dict[Cell, CellFol
     codes: dict[str, str] = {}
     folders: dict[Cell, CellFolder] = {}
     for cell in cells:
-        owner = place.sibling(cell.owner) if cell.owner else place
+        owner: Place = place.sibling(cell.owner) if cell.owner else place
         if owner.name not in codes:
             codes[owner.name] = code_digest(owner)
         folders[cell] = CellFolder(place=owner, cell=cell, code=codes[owner.name])
@@ -153,7 +155,7 @@ def _gather(folders: Mapping[Cell, CellFolder]) -> dict[Cell, Mapping[str, JSON]
     return results
 
 
-def _write_plots(place: StudyPlace, summary: Summary) -> None:
+def _write_plots(place: Place, summary: Summary) -> None:
     for name, text in summary.plots.items():
         if "/" in name or not name.endswith(".svg"):
             raise StudyError(f"{place} names a plot {name!r}, expected NAME.svg")
@@ -163,22 +165,22 @@ def _write_plots(place: StudyPlace, summary: Summary) -> None:
 # Processes ----------------------------------------------------------------------------------------------------------
 
 
-def _run_missing(study: Study, folders: Mapping[Cell, CellFolder], parallel: int, say: Say) -> None:
+def _run_missing(study: Study, folders: Mapping[Cell, CellFolder], parallel: int, say: Say, launch: Launch) -> None:
     missing = deque(folder for folder in folders.values() if folder.result() is None)
     num_missing = len(missing)
     say(f"{study.name}: {len(folders)} cells, {len(folders) - num_missing} finished before, {num_missing} to run")
     running: dict[Cell, _Running] = {}
-    ended: queue.SimpleQueue[Cell] = queue.SimpleQueue()
+    ended: queue.SimpleQueue[tuple[Cell, int]] = queue.SimpleQueue()
     failures: list[str] = []
     num_done, next_line = 0, time.monotonic() + PROGRESS_S
     try:
         while missing or running:
             while missing and len(running) < max(1, parallel):
-                _start(missing.popleft(), running, ended)
+                _start(missing.popleft(), running, ended, launch)
             now = time.monotonic()
             due = min([next_line, *(r.started + study.cell_deadline_s for r in running.values() if not r.timed_out)])
             try:
-                over = ended.get(timeout=max(0.0, due - now))
+                over, code = ended.get(timeout=max(0.0, due - now))
             except queue.Empty:
                 _end_overdue(running, study.cell_deadline_s)
                 if time.monotonic() >= next_line:
@@ -186,6 +188,7 @@ def _run_missing(study: Study, folders: Mapping[Cell, CellFolder], parallel: int
                     next_line = time.monotonic() + PROGRESS_S
                 continue
             cell = running.pop(over)
+            cell.code = code
             num_done += 1
             failure = _failure(cell, study.cell_deadline_s)
             took = _minutes(time.monotonic() - cell.started)
@@ -194,7 +197,7 @@ def _run_missing(study: Study, folders: Mapping[Cell, CellFolder], parallel: int
                 failures.append(failure)
     finally:
         for cell in running.values():
-            end(cell.process)
+            cell.process.end()
     if failures:
         raise CellsFailed(
             f"{len(failures)} of {num_missing} cells failed; the others are finished and will be reused\n"
@@ -202,22 +205,23 @@ def _run_missing(study: Study, folders: Mapping[Cell, CellFolder], parallel: int
         )
 
 
-def _start(folder: CellFolder, running: dict[Cell, _Running], ended: "queue.SimpleQueue[Cell]") -> None:
-    process = start(folder)
+def _start(
+    folder: CellFolder, running: dict[Cell, _Running], ended: "queue.SimpleQueue[tuple[Cell, int]]", launch: Launch
+) -> None:
+    process = launch(folder)
     running[folder.cell] = _Running(folder=folder, process=process, started=time.monotonic())
 
     def wait() -> None:
-        process.wait()
-        ended.put(folder.cell)
+        ended.put((folder.cell, process.wait()))
 
-    threading.Thread(target=wait, name=f"cell-{process.pid}", daemon=True).start()
+    threading.Thread(target=wait, name=f"cell {folder.cell}", daemon=True).start()
 
 
 def _end_overdue(running: Mapping[Cell, _Running], deadline_s: float) -> None:
     for cell in running.values():
         if time.monotonic() >= cell.started + deadline_s and not cell.timed_out:
             cell.timed_out = True
-            end(cell.process)
+            cell.process.end()
 
 
 def _failure(cell: _Running, deadline_s: float) -> str | None:
@@ -226,10 +230,10 @@ def _failure(cell: _Running, deadline_s: float) -> str | None:
         return None
     if cell.timed_out:
         reason = f"did not end within {_minutes(deadline_s)}"
-    elif cell.process.returncode < 0:
-        reason = f"was killed by signal {-cell.process.returncode}"
+    elif cell.code < 0:
+        reason = f"was killed by signal {-cell.code}"
     else:
-        reason = f"ended with exit code {cell.process.returncode} and no result"
+        reason = f"ended with exit code {cell.code} and no result"
     tail = "\n".join(f"    | {line}" for line in cell.folder.log_tail(TAIL_LINES)) or "    | (it printed nothing)"
     return f"  {cell.folder.cell} {reason}; its log {cell.folder.log_path}:\n{tail}"
 

@@ -1,0 +1,1 @@
+"""What co-evolution loses without each of its parts; see README.md."""
