@@ -34,6 +34,10 @@ def runner(request: pytest.FixtureRequest) -> Iterator[LayerRunner]:
 @pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: f"{attempt.number}-{attempt.name}")
 def test_each_layer_does_what_the_table_says(runner: LayerRunner, attempt: Attempt, bait: Bait) -> None:
     found = run_attempt(runner, attempt, bait)
+    if runner.layer is Layer.UNSAFE:
+        # It promises nothing: what a group kill catches of a fork bomb depends on who is faster.
+        assert found.verdict in (found.expected, Verdict.NOT_CONTAINED), found.evidence
+        return
     assert found.verdict is found.expected, found.evidence
 
 

@@ -19,7 +19,7 @@ _COLLIDING = "def attack(host):\n    return {i * (2**61 - 1): 0 for i in range(2
 _DEEP_JSON = """
 import os
 def attack(host):
-    for descriptor in range(3, 32):
+    for descriptor in range(3, 4096):
         try:
             os.write(descriptor, b"[" * 1_000_000)
         except OSError:
@@ -137,7 +137,7 @@ def attack():
                     yield file.read()
             except OSError:
                 continue
-        for descriptor in range(3, 64):
+        for descriptor in range(3, 4096):
             try:
                 os.set_blocking(descriptor, False)
                 yield os.read(descriptor, 2**16).decode(errors="replace")
