@@ -28,7 +28,7 @@ def main(members: int, seed: int, max_steps: int, target: float) -> dict[str, An
 
     began = time.perf_counter()
 
-    class Triangle(tune.Trainable):  # type: ignore[misc,name-defined]
+    class Triangle(tune.Trainable):  # type: ignore[misc]
         """See `toys.Triangle`."""
 
         def setup(self, config: dict[str, Any]) -> None:
