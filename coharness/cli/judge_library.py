@@ -24,6 +24,7 @@ def register(app: typer.Typer) -> None:
     """Add the verbs to `coharness judge`."""
     app.command()(evolve)
     app.command()(compare)
+    app.command("evolve-model")(evolve_model)
     app.command("lint-library")(lint_library)
     app.command()(demonstrations)
 
@@ -83,6 +84,50 @@ def compare(
             max_calls=max_calls, as_json=as_json,
         )
     )  # fmt: skip
+
+
+def evolve_model(
+    file: Rows,
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="Folder of library versions.", show_default=False)],
+    endpoint: Annotated[
+        list[str], typer.Option("--endpoint", help="Where a model that sees images is served; may be given again.")
+    ],
+    model: Annotated[str, typer.Option("--model", help="Its name there.")],
+    kind: Kind = "editreward-data",
+    start: Annotated[
+        Path | None, typer.Option("--start", help="Library to begin with; the champion, else none.")
+    ] = None,
+    key_env: Annotated[str | None, typer.Option("--key-env", help="Environment variable that holds its key.")] = None,
+    cache: Annotated[
+        Path | None, typer.Option("--cache", help="File that keeps judgments; none is paid for twice.")
+    ] = None,
+    max_calls: Annotated[int, typer.Option("--max-calls", min=0, help="Paid calls at most.")] = 100_000,
+    islands: Annotated[int, typer.Option("--islands", min=1, help="Lineages that exchange entries.")] = 3,
+    trials: Annotated[int, typer.Option("--trials", min=1, help="Proposals that are judged at most.")] = 60,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Trials at once.")] = 4,
+    seed: Annotated[int, typer.Option("--seed", help="Of splits and order.")] = 0,
+) -> None:
+    """Evolve a library by a model over endpoints: an asynchronous population, each change gated on fresh pairs."""
+    from coharness.reward.images.extra import require_images
+
+    require_images()
+    from coharness.reward.images.society import evolve_by_model
+
+    complete, make = _vlm(endpoint, model, key_env, cache, max_calls)
+    report = evolve_by_model(
+        file,
+        store,
+        complete,
+        make,
+        kind=_kind(kind),
+        start=start,
+        islands=islands,
+        trials=trials,
+        workers=workers,
+        seed=seed,
+    )
+    typer.echo(json.dumps(report))
+    raise typer.Exit(ExitCode.DONE)
 
 
 def lint_library(folder: Folder) -> None:
@@ -158,7 +203,7 @@ def _compare(
     require_images()
     from coharness.reward.images.work import compare_file
 
-    make = _vlm(endpoint, model, key_env, cache, max_calls) if endpoint else None
+    make = _vlm(endpoint, model, key_env, cache, max_calls)[1] if endpoint else None
     results, figures = compare_file(library, file, kind=_kind(kind), tie=tie, vlm=make)
     if as_json:
         for result in results:
@@ -217,6 +262,7 @@ def _kind(name: str) -> Any:
 
 
 def _vlm(endpoint: list[str], model: str | None, key_env: str | None, cache: Path | None, max_calls: int) -> Any:
+    from coharness.reward.images.flags import text_flags
     from coharness.reward.images.work import instruments_of
     from coharness.reward.judges.budget import Budget
     from coharness.reward.judges.cache import JudgmentCache
@@ -231,10 +277,12 @@ def _vlm(endpoint: list[str], model: str | None, key_env: str | None, cache: Pat
     key = key_from_env(key_env)
     clients = [ChatClient(base=base, model=model, key=key, max_output_tokens=2048) for base in endpoint]
     kept = JudgmentCache(cache)
+    complete = over_endpoints(EndpointPool(clients), Budget(max_calls=max_calls, max_tokens=500_000_000))
+    router = CachedRouter(LexicalRouter(), kept)
 
     def make(library: "Library") -> "VlmJudge":
-        complete = over_endpoints(EndpointPool(clients), Budget(max_calls=max_calls, max_tokens=500_000_000))
-        router = CachedRouter(LexicalRouter(), kept)
-        return VlmJudge(complete, library, router, model=model, instruments=instruments_of, cache=kept)
+        return VlmJudge(
+            complete, library, router, model=model, instruments=instruments_of, cache=kept, flags=text_flags
+        )
 
-    return make
+    return complete, make

@@ -1,0 +1,92 @@
+"""The work behind `coharness judge evolve-model`: a population of libraries over a file of preferences and a model that sees."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from coharness.records.errors import TaskError
+from coharness.records.ids import JSON
+from coharness.reward.library.files import read_library
+from coharness.reward.library.gate import GateRule
+from coharness.reward.library.library import Library
+from coharness.reward.library.population import LibraryPopulation
+from coharness.reward.library.records import Record, RecordKind, read_records
+from coharness.reward.library.society import Analyser, LabelledPair, ModelTrials, improve
+from coharness.reward.library.table import split_groups
+from coharness.reward.library.versions import VersionStore
+from coharness.reward.library.vlm import Complete, PairTask, VlmJudge
+
+CONFIRM = 0.4
+"""Share of the groups that decide and never propose."""
+
+
+def evolve_by_model(
+    file: Path,
+    store: Path,
+    complete: Complete,
+    make: Callable[[Library], VlmJudge],
+    *,
+    kind: RecordKind,
+    start: Path | None,
+    islands: int,
+    trials: int,
+    workers: int,
+    seed: int,
+) -> dict[str, JSON]:
+    """Evolve libraries of a model's judge, keep all that were accepted at the end, and crown the best where it gained.
+
+    Raises:
+        TaskError: the file is wrong, or has preferences on fewer than four groups.
+    """
+    records = read_records(file, kind)
+    groups = sorted({record.preference.group for record in records})
+    if len(groups) < 4:
+        raise TaskError(
+            f"{file} has preferences on {len(groups)} groups, expected 4 or more to propose and to confirm on"
+        )
+    confirms = dict(zip(groups, split_groups(groups, CONFIRM, seed).tolist(), strict=True))
+    pairs = {True: list[LabelledPair](), False: list[LabelledPair]()}
+    for record in records:
+        pairs[confirms[record.preference.group]].append(_labelled(record, file.parent))
+    versions = VersionStore(store)
+    first = _start(start, versions)
+    origin = versions.add(first, why="what the evolution began with")
+    analyser = Analyser(complete=complete, make=make, pairs=pairs[False])
+    judge = ModelTrials(make, pairs[True])
+    population = LibraryPopulation.of([first] * islands, GateRule(level=0.84), seed=seed)
+    population = improve(population, analyser.propose, judge.judge, trials=trials, workers=workers)
+    kept = []
+    for island in population.islands:
+        if island.accepted:
+            kept.append(versions.add(island.library, parents=(origin,), why=f"{island.accepted} accepted changes"))
+    best = population.best
+    if best.accepted:
+        versions.crown(best.library.digest)
+    return {
+        "champion": versions.champion,
+        "kept": kept,
+        "islands": [
+            {"library": i.library.digest, "accepted": i.accepted, "accuracy": i.accuracy, "refused": len(i.refused)}
+            for i in population.islands
+        ],
+        "trials": population.next_number,
+        "stale": population.stale,
+        "analyses_failed": analyser.failures,
+        "dropped": analyser.dropped[:20],
+        "note": "accuracy is on the pairs that decided; only fresh data say how good a library is",
+    }
+
+
+def _labelled(record: Record, folder: Path) -> LabelledPair:
+    task = PairTask(
+        instruction=record.instruction,
+        source=(folder / record.source).read_bytes(),
+        first=(folder / record.first).read_bytes(),
+        second=(folder / record.second).read_bytes(),
+    )
+    return LabelledPair(task=task, label=record.preference.label, group=record.preference.group)
+
+
+def _start(start: Path | None, versions: VersionStore) -> Library:
+    if start is not None:
+        return read_library(start)
+    return Library.of("evolved") if versions.champion is None else versions.get(versions.champion)

@@ -1,0 +1,1 @@
+"""Panels of recorded judges; see README.md."""
