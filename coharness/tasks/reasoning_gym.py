@@ -18,7 +18,7 @@ from typing import Any
 
 from coharness.config.schema import ReasoningGymTasks
 from coharness.records.errors import Boundary, TaskError, boundary
-from coharness.records.task import FamilySpec, Task, VerifierKind, VerifierSpec, task_id
+from coharness.records.task import MIN_TASKS_TO_SEAL, FamilySpec, Task, VerifierKind, VerifierSpec, task_id
 from coharness.tasks.formats import Solution, render_references
 
 _FORMATS = ("answer_line", "stated", "boxed", "tagged")
@@ -35,6 +35,8 @@ _FEW_TASKS: dict[str, tuple[int, ...]] = {
     "quantum_lock": (1, 2, 3), "self_reference": (1, 2, 3, 4), "tower_of_hanoi": (1, 2, 3, 4),
 }  # fmt: skip
 """Levels whose default settings give fewer than 2,000 distinct tasks, by the duplicates among 500 draws (version 0.1.25)."""
+_DRAWS = 200
+"""Tasks that are made of a level under settings of the user's own, to see whether they repeat."""
 _FEW_SEEDS = 1_000
 """Such a cell is cut to this many seeds: it counts as finite and is not sealed."""
 
@@ -64,7 +66,6 @@ class ReasoningGymSource:
             family: _level_configs(family, section.max_level, section.params.get(family, {}))
             for family in section.families
         }
-        # Settings of the user's own may give more or fewer tasks than were counted; they are taken as given.
         self._few = frozenset(
             (family, level)
             for family in section.families
@@ -74,6 +75,19 @@ class ReasoningGymSource:
         self._kind = VerifierKind.REASONING_GYM if section.partial_credit else VerifierKind.EXACT
         for family in section.families:
             self.make(family, 1, 0)
+        # Settings of the user's own give more or fewer tasks than the table says.
+        self._few |= {
+            (family, level)
+            for family in section.families
+            if family in section.params
+            for level in range(1, len(self._configs[family]) + 1)
+            if self._repeats(family, level)
+        }
+
+    def _repeats(self, family: str, level: int) -> bool:
+        """Whether draws repeat as often as they would with fewer than 2,000 tasks of equal probability."""
+        questions = {self.make(family, level, seed).question for seed in range(_DRAWS)}
+        return _DRAWS - len(questions) >= _DRAWS**2 / (2 * MIN_TASKS_TO_SEAL)
 
     @property
     def families(self) -> tuple[FamilySpec, ...]:

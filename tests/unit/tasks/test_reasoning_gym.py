@@ -103,3 +103,9 @@ def test_what_is_asked_for_must_fit_together() -> None:
         source()
     with pytest.raises(TaskError, match=r"on offer: chain_sum \(levels 1 to 3\)"):
         source("chain_sum").make("chain_sum", 4, 0)
+
+
+@pytest.mark.parametrize(("max_value", "may_seal"), [(200, False), (10**6, True)])
+def test_settings_that_leave_few_tasks_make_the_family_finite(max_value: int, may_seal: bool) -> None:
+    params = {"prime_factorization": {"min_value": 2, "max_value": max_value}}
+    assert source("prime_factorization", params=params).families[0].may_seal(1) is may_seal
