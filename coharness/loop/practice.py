@@ -7,6 +7,7 @@ still runs that the update would leave too far behind. So a group issued at vers
 """
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -126,21 +127,20 @@ def due_training(state: State, ctx: Context, num_jobs: int) -> ev.Train | None:
     if num_jobs <= 0 or not (trains_weights(state, ctx) or any(m.waiting for m in state.members)):
         return None
     size = ctx.config.training.groups_per_update
-    oldest: dict[PolicyId, int] = {}
+    abroad: dict[PolicyId, Counter[int]] = {}
     for running in state.running.values():
         if running.purpose is Purpose.TRAIN:
-            oldest.setdefault(running.version.policy, running.version.step)
-            oldest[running.version.policy] = min(oldest[running.version.policy], running.version.step)
+            abroad.setdefault(running.version.policy, Counter())[running.version.step] += 1
     bound = ctx.config.training.max_staleness
     ready = [
         m
         for m in state.members
         if m.job is None
         and len(m.waiting) >= size
-        and m.head.ref.step < oldest.get(m.policy, m.head.ref.step + 1) + max(bound, 1)
+        and keeps_bound(m.head.ref.step, [step for _, step in m.waiting], abroad.get(m.policy, {}), size, bound)
     ]
     if not ready and is_closing(state, ctx):
-        ready = [m for m in state.members if m.job is None and m.waiting and m.policy not in oldest]
+        ready = [m for m in state.members if m.job is None and m.waiting and m.policy not in abroad]
     if not ready:
         return None
     member = max(ready, key=lambda m: (len(m.waiting), m.policy))
@@ -156,6 +156,29 @@ def due_training(state: State, ctx: Context, num_jobs: int) -> ev.Train | None:
             seed=derive_seed("train", ctx.config.seed, state.next_job),
         )
     )
+
+
+def keeps_bound(head: int, waiting: Sequence[int], running: Mapping[int, int], size: int, bound: int) -> bool:
+    """Whether, after an update on the oldest `size` waiting groups, all others can still be trained on within the bound.
+
+    Of the groups that versions up to v wrote, n are left; oldest first, the last of them is trained on at version
+    head + 1 + ceil(n / size) - 1 at the earliest, which must not be later than v + bound.
+
+    Args:
+        head: The member's version before the update.
+        waiting: Versions that wrote the groups that wait.
+        running: Version -> groups of it that are still being written.
+        size: Groups of an update.
+        bound: Largest staleness.
+    """
+    left = Counter(running)
+    left.update(sorted(waiting)[size:])
+    num_left = 0
+    for version in sorted(left):
+        num_left += left[version]
+        if head + -(-num_left // size) - version > bound:
+            return False
+    return True
 
 
 def _borrowed(state: State, ctx: Context, member: Member, num_own: int) -> tuple[ItemId, ...]:
