@@ -11,7 +11,6 @@ import importlib.util
 import logging
 import os
 import socket
-import sys
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager
 from dataclasses import dataclass
@@ -185,16 +184,11 @@ def check_address(address: str) -> None:
 
 
 def _open(num_cpus: int, threads_per_worker: int, root: Path) -> Session:
-    # Ray reads these when it is first imported. `uv run` would otherwise have workers run from a copy of the folder; without
-    # the third, Ray binds to the machine's outside address even for a cluster of this machine alone.
+    # Ray reads these when it is first imported. `uv run` would otherwise have workers run from a copy of the folder.
     os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     address = os.environ.get("RAY_ADDRESS")
-    if not address:
-        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-        if "ray" in sys.modules:
-            _log.warning("ray was imported before the session began: its ports will be reachable from other machines")
-    else:
+    if address:
         check_address(address)
     import ray
 
@@ -208,14 +202,15 @@ def _open(num_cpus: int, threads_per_worker: int, root: Path) -> Session:
     }
     with chdir(root):
         if not address:
-            context = ray.init(
-                address="local",
-                # A logical number: workers of one thread share the cores where there are fewer than workers.
-                num_cpus=max(num_cpus, os.cpu_count() or 1),
-                include_dashboard=False,
-                object_store_memory=OBJECT_STORE_BYTES,
-                **common,
-            )
+            with _this_machine_alone():
+                context = ray.init(
+                    address="local",
+                    # A logical number: workers of one thread share the cores where there are fewer than workers.
+                    num_cpus=max(num_cpus, os.cpu_count() or 1),
+                    include_dashboard=False,
+                    object_store_memory=OBJECT_STORE_BYTES,
+                    **common,
+                )
         else:
             try:
                 context = ray.init(address=address, **common)
@@ -226,6 +221,29 @@ def _open(num_cpus: int, threads_per_worker: int, root: Path) -> Session:
                 ) from error
     _log.info("Ray session at %s, %s", context.address_info["address"], "attached" if address else "started here")
     return Session(address=context.address_info["address"], owned=not address)
+
+
+@contextmanager
+def _this_machine_alone() -> Iterator[None]:
+    """Have Ray bind to loopback; it would take the machine's outside address even for a cluster of one machine.
+
+    Ray reads the variable once, at its import, which any library may have caused before us: hence its constant as well. The
+    processes that it starts read the variable.
+    """
+    from ray._private import ray_constants
+
+    variable = ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR
+    if variable in os.environ:
+        yield
+        return
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    os.environ[variable] = "0"
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+        del os.environ[variable]
 
 
 def _check_size(num_cpus: int) -> None:
