@@ -125,7 +125,8 @@ class ShardedUpdater:
             return []
         # Smaller than the budget where that gives every rank something to do.
         padded = len(indices) * int(rows.lengths[indices].max())
-        pieces = cut(rows, indices, min(self.row_tokens, math.ceil(padded / self.ranks.size)), packing)
+        budget = min(self.row_tokens, math.ceil(padded / self.ranks.size))
+        pieces = cut(rows, indices, budget, packing, overhead=self.policy.overhead)
         hands = deal([len(piece.indices) for piece in pieces], self.ranks.size)
         mine = [Share(piece=pieces[number], weight=1.0) for number in hands[self.ranks.rank]]
         idle = max(map(len, hands)) - len(mine)

@@ -7,14 +7,19 @@ memory. Driven by `update` and by whatever else trains.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from coharness.policy.objectives.terms import token_entropy, token_logprobs
-from coharness.policy.rows import FloatArray, IntArray, PaddedRows, Rows, micro_batches, pad
+from coharness.policy.rows import BATCH_OVERHEAD, FloatArray, IntArray, PaddedRows, Rows, micro_batches, pad
 from coharness.policy.training.packing import Packing
+
+
+DEVICE_OVERHEAD: Final = 2048
+"""An accelerator waits for its kernels to be launched; an estimate, not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -40,6 +45,11 @@ class CausalModel:
     def device(self) -> torch.device:
         """Where its parameters are."""
         return next(self._model.parameters()).device
+
+    @property
+    def overhead(self) -> int:
+        """What a pass costs beside its tokens, in tokens, forward and backward."""
+        return BATCH_OVERHEAD if self.device.type == "cpu" else DEVICE_OVERHEAD
 
     def __call__(
         self,
@@ -103,7 +113,7 @@ class CausalModel:
 
 def all_logprobs(model: CausalModel, rows: Rows, row_tokens: int) -> FloatArray:
     """Log-probability of every learned token of all rows, without gradient, 0 elsewhere [N]."""
-    return _of_all(rows, row_tokens, lambda padded, indices: model(rows, padded, indices).logprobs)
+    return _of_all(rows, row_tokens, model, lambda padded, indices: model(rows, padded, indices).logprobs)
 
 
 def all_values(model: CausalModel, critic: nn.Module, rows: Rows, row_tokens: int) -> FloatArray:
@@ -114,13 +124,16 @@ def all_values(model: CausalModel, critic: nn.Module, rows: Rows, row_tokens: in
         assert found is not None, "the critic was asked"
         return found
 
-    return _of_all(rows, row_tokens, values)
+    return _of_all(rows, row_tokens, model, values)
 
 
-def _of_all(rows: Rows, row_tokens: int, ask: Callable[[PaddedRows, IntArray], Tensor]) -> FloatArray:
+def _of_all(
+    rows: Rows, row_tokens: int, model: CausalModel, ask: Callable[[PaddedRows, IntArray], Tensor]
+) -> FloatArray:
     flat = np.zeros(len(rows.token_ids), dtype=np.float32)
     with torch.no_grad():
-        for indices in micro_batches(rows.lengths, np.flatnonzero(rows.trained_lengths), row_tokens):
+        learned_from = np.flatnonzero(rows.trained_lengths)
+        for indices in micro_batches(rows.lengths, learned_from, row_tokens, overhead=model.overhead):
             padded = pad(rows, indices)
             found = ask(padded, indices).cpu().numpy()  # [B, T]
             learned = padded.mask[:, 1:]

@@ -123,7 +123,8 @@ class Updater:
         tokens_before = progress.counts["tokens/trained"]
         for part in parts:
             step = part.step(number)
-            for piece in cut(part.rows, step.indices, self.row_tokens, self.packing):
+            pieces = cut(part.rows, step.indices, self.row_tokens, self.packing, overhead=self.model.overhead)
+            for piece in pieces:
                 loss = part.objective.loss(self._batch(member, part, step, piece))
                 if not math.isfinite(loss.loss.item()):
                     progress.problem = f"the loss is {loss.loss.item()} in optimizer step {number}"

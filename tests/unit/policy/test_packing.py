@@ -107,7 +107,7 @@ def test_a_token_sees_its_own_row_up_to_itself_and_nothing_else() -> None:
 
 
 def test_auto_packs_only_where_padding_costs_more() -> None:
-    even, uneven = ragged_rows([8] * 16), ragged_rows([64, *[9] * 30])
+    even, uneven = ragged_rows([8] * 16), ragged_rows([*range(4, 64)])
     for rows, packs in ((even, False), (uneven, True)):
         pieces = cut(rows, np.arange(rows.num_rows), 4096, "auto")
         assert [piece.packing is not None for piece in pieces] == [packs] * len(pieces)

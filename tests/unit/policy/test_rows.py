@@ -1,5 +1,6 @@
 """Rules of training rows, against plain loops over the same episodes."""
 
+import itertools
 import math
 from collections import defaultdict
 from typing import Any
@@ -226,6 +227,27 @@ def test_steps_and_micro_batches_hold_every_row_once_within_the_budget(
             assert len(batch) == 1 or len(batch) * int(array[batch].max()) <= row_tokens
         again = micro_batches(array, step[::-1], row_tokens)
         assert [b.tolist() for b in again] == [b.tolist() for b in batches]
+
+
+@given(
+    st.lists(st.integers(1, 12), min_size=1, max_size=7), st.integers(1, 40), st.integers(0, 20), st.sampled_from([1, 2])
+)
+def test_no_other_cut_of_sorted_rows_costs_less(sizes: list[int], row_tokens: int, overhead: int, unit: int) -> None:
+    lengths = np.repeat(np.array(sizes, dtype=np.int64), unit)
+    batches = micro_batches(lengths, np.arange(len(lengths)), row_tokens, unit, overhead=overhead)
+
+    def cost(parts: list[list[int]]) -> float:
+        prices = [len(part) * max(part) * unit for part in parts]
+        if any(len(part) > 1 and price > row_tokens for part, price in zip(parts, prices, strict=True)):
+            return math.inf
+        return sum(prices) + overhead * len(parts)
+
+    ordered = sorted(sizes, reverse=True)
+    cuts = itertools.chain.from_iterable(
+        itertools.combinations(range(1, len(sizes)), count) for count in range(len(sizes))
+    )
+    costs = [cost([ordered[a:b] for a, b in itertools.pairwise([0, *inner, len(sizes)])]) for inner in cuts]
+    assert cost([lengths[batch][::unit].tolist() for batch in batches]) == min(costs)
 
 
 def test_padding_keeps_rows_and_says_where_each_token_came_from() -> None:
