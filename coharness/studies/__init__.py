@@ -2,6 +2,7 @@
 
     contract   what a study is: cells to run, a summary of them, figures and tables
     place      where a study stands, and how its module is loaded
+    sources    which source files a result depends on, and what each of them does, as a digest
     results    results.json: written once a study's cells are all there, never from two versions of the code
     cells      one cell's folder and the process that fills it
     runner     all cells of a study, a few at a time, resumable

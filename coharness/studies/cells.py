@@ -1,36 +1,40 @@
 """One cell's folder, and the process that fills it.
 
-    spec.json   the cell, and the digest of the code that it is to run with
+    spec.json   the cell, and the digest of the whole code as it was when the cell was asked for
+    begun.txt   the digest of the whole code that began it
     log.txt     all that its process printed
-    cell.json   its result; there only when it is finished
+    cell.json   its result and its sources; there only when it is finished
     lock        held by the process that runs it
 
-The folder's name hashes the code's digest and the cell's record, so a finished cell is found again exactly when nothing that it
-depends on has changed. Invariants: cell.json appears whole or not at all; one process runs a cell at a time; a process whose
-sources changed under it leaves no result.
+The folder's name is the digest of the cell's record and that of the code. A half-written cell goes on with the very code that
+began it, under any other it is begun anew. A finished one is found again under any code exactly when each of its own sources
+(`coharness.studies.sources`) does what it did. Invariants: cell.json appears whole or not at all; one process runs a cell at a
+time; a process whose sources changed under it leaves no result.
 """
 
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
 import coharness
-from coharness.records.ids import content_hash
 from coharness.studies.contract import JSON, Cell, StudyError
 from coharness.studies.place import Place, PlanPlace, StudyPlace, load_study
-from coharness.studies.results import code_digest, write_whole
+from coharness.studies.results import write_whole
+from coharness.studies.sources import Tree, cell_sources, code_digest, watch_processes
 
-CELL_SCHEMA = 1
+CELL_SCHEMA = 2
+SHOWN_FILES = 5
 GRACE_S = 10.0
 """Seconds a cell's process has to end by itself once it is asked to."""
 ONE_THREAD = {
@@ -44,6 +48,15 @@ ONE_THREAD = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """What a finished cell left."""
+
+    result: Mapping[str, JSON]
+    sources: Mapping[str, str]
+    "Digests of the files that it depends on."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CellFolder:
     """Where one cell runs."""
 
@@ -51,20 +64,20 @@ class CellFolder:
     "The study that owns the cell."
     cell: Cell
     code: str
-    "Digest of the code it is to run with."
+    "Digest of the whole code as it was when the cell was asked for."
 
     @property
     def path(self) -> Path:
         """The folder."""
-        return self.place.cells_folder / content_hash([self.code, self.cell.digest])
+        return self.place.cells_folder / f"{self.cell.digest}-{self.code[:16]}"
 
     @property
     def log_path(self) -> Path:
         """What its process printed."""
         return self.path / "log.txt"
 
-    def result(self) -> Mapping[str, JSON] | None:
-        """The finished cell's result, None while there is none.
+    def finished(self, tree: Tree) -> Finished | None:
+        """What the cell left, None where it is not finished, or where a file that it depends on does something else now.
 
         Raises:
             StudyError: cell.json is there but is not this cell's.
@@ -74,13 +87,18 @@ class CellFolder:
             return None
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
-            known = [data["schema"], data["code_digest"], data["cell_digest"]]
-            result: Mapping[str, JSON] = data["result"]
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            known = [data["schema"], data["cell_digest"]]
+            found = Finished(result=data["result"], sources=dict(data["sources"]))
+        except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
             raise StudyError(f"{path} is damaged ({error}); delete it and run the study again") from error
-        if known != [CELL_SCHEMA, self.code, self.cell.digest]:
-            raise StudyError(f"{path} is the result of another cell or other code; delete it and run the study again")
-        return result
+        if known != [CELL_SCHEMA, self.cell.digest]:
+            raise StudyError(f"{path} is of another cell or another schema; delete it and run the study again")
+        return None if tree.changed(found.sources) else found
+
+    def result(self) -> Mapping[str, JSON] | None:
+        """The finished cell's result under the sources as they are now, None where there is none; see `finished`."""
+        found = self.finished(Tree(self.place.root))
+        return None if found is None else found.result
 
     def write_spec(self) -> None:
         """Write the cell down for its process."""
@@ -114,14 +132,37 @@ def read_spec(folder: Path) -> CellFolder:
         StudyError: the folder is no cell's.
     """
     folder = folder.absolute()
+    spec = _spec_of(folder)
     try:
-        spec = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
         return CellFolder(
             place=_place_of(folder, spec),
             cell=Cell(arm=spec["arm"], seed=spec["seed"], config=spec["config"]),
             code=spec["code_digest"],
         )
-    except (OSError, json.JSONDecodeError, KeyError, IndexError) as error:
+    except (KeyError, IndexError) as error:
+        raise StudyError(f"{folder} is no folder of a cell ({error}); `coharness study run` makes them") from error
+
+
+def find_folder(place: Place, cell: Cell, code: str, tree: Tree) -> CellFolder:
+    """The folder of the cell's result that still holds; where there is none, that in which it runs under this code.
+
+    Raises:
+        StudyError: a folder of this cell is damaged.
+    """
+    here = CellFolder(place=place, cell=cell, code=code)
+    for path in sorted(place.cells_folder.glob(f"{cell.digest}-*/spec.json")):
+        if path.parent != here.path:
+            other = replace(here, code=_spec_of(path.parent)["code_digest"])
+            if other.path == path.parent and other.finished(tree) is not None:
+                return other
+    return here
+
+
+def _spec_of(folder: Path) -> Mapping[str, JSON]:
+    try:
+        spec: Mapping[str, JSON] = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
+        return {**spec, "code_digest": str(spec["code_digest"])}
+    except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
         raise StudyError(f"{folder} is no folder of a cell ({error}); `coharness study run` makes them") from error
 
 
@@ -136,35 +177,57 @@ def carry_out(folder: Path) -> None:
     """Run the cell of a folder in this process and write its cell.json.
 
     Raises:
-        StudyError: the sources are not those that the cell was made for, before it ran or after; or another process runs it.
+        StudyError: files that the cell depends on changed while it ran, or another process runs it.
     """
     here = read_spec(folder)
-    _refuse_other_code(here, "before the cell ran")
-    study = load_study(here.place)
-    with _lock(here.path):
+    tree = Tree(here.place.root)
+    tree.read_all()
+    with _lock(here.path), watch_processes() as processes:
+        code = code_digest(here.place, tree)
+        _begin(here.path, code)
+        study = load_study(here.place)
         started, cpu = time.monotonic(), time.process_time()
         result = study.run_cell(here.cell, here.path)
-        _refuse_other_code(here, "while the cell ran")
+        wall_s, cpu_s = time.monotonic() - started, time.process_time() - cpu
+        sources = cell_sources(here.place, Tree(here.place.root), processes.started())
+        changed = tree.changed(sources)
+        if changed:
+            raise StudyError(
+                f"{shown(changed)} changed while the cell ran; its result would belong to no version of the code. Run the "
+                "study again, and leave the sources alone meanwhile (a second checkout helps)"
+            )
         data = {
             "schema": CELL_SCHEMA,
             "study": here.place.name,
             "arm": here.cell.arm,
             "seed": here.cell.seed,
-            "code_digest": here.code,
+            "code_digest": code,
             "cell_digest": here.cell.digest,
-            "wall_s": round(time.monotonic() - started, 3),
-            "cpu_s": round(time.process_time() - cpu, 3),
+            "wall_s": round(wall_s, 3),
+            "cpu_s": round(cpu_s, 3),
+            "processes": processes.started(),
+            "sources": sources,
             "result": dict(result),
         }
         write_whole(here.path / "cell.json", json.dumps(data, allow_nan=False, ensure_ascii=False) + "\n")
 
 
-def _refuse_other_code(here: CellFolder, when: str) -> None:
-    if code_digest(here.place) != here.code:
-        raise StudyError(
-            f"the sources of coharness or of {here.place}/study.py changed {when}; its result would belong to no version of "
-            "the code. Run the study again, and leave the sources alone meanwhile (a second checkout helps)"
-        )
+def _begin(folder: Path, code: str) -> None:
+    """Leave what a process of this code has half written, and nothing of other code or of a result that no longer holds."""
+    begun = folder / "begun.txt"
+    if not begun.is_file() or begun.read_text(encoding="utf-8") != code or (folder / "cell.json").is_file():
+        for path in folder.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name not in ("spec.json", "log.txt", "lock"):
+                path.unlink()
+        write_whole(begun, code)
+
+
+def shown(files: Sequence[str]) -> str:
+    """Some files in words."""
+    more = f" and {len(files) - SHOWN_FILES} more" if len(files) > SHOWN_FILES else ""
+    return ", ".join(files[:SHOWN_FILES]) + more
 
 
 @contextmanager

@@ -9,23 +9,43 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from coharness.studies.bars import BarVerdict, hold, read_bars
+from coharness.studies.cells import shown
 from coharness.studies.contract import StudyError
 from coharness.studies.place import StudyPlace, load_study
-from coharness.studies.results import Results, config_digest, dirty_sources, read_results, summary_digest
-from coharness.studies.runner import RunRequest, cell_folders, cells_digest
-
-SHOWN_FILES = 5
+from coharness.studies.results import Results, config_digest, dirty_sources, read_results
+from coharness.studies.runner import RunRequest
+from coharness.studies.sources import Tree
 
 
 class Staleness(StrEnum):
     """Why results no longer speak of the code that stands here."""
 
     CODE = "code"
-    "What the cells ran has changed."
+    "Files that cells depend on do something else now, or are gone."
     CONFIG = "config"
     "The study's cells have changed: arms, configs, or files that they read."
     SUMMARY = "summary"
-    "What makes figures of the cells has changed; the cells still hold."
+    "Files that make figures of the cells do something else now; the cells still hold."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stale:
+    """One reason why results no longer hold."""
+
+    kind: Staleness
+    files: tuple[str, ...] = ()
+    "Those that changed."
+
+    def __str__(self) -> str:
+        match self.kind:
+            case Staleness.CODE:
+                return f"{shown(self.files)} changed since its cells ran; run the study again, cells without it will be reused"
+            case Staleness.CONFIG:
+                return "its cells are not those that the study names now; run the study again"
+            case Staleness.SUMMARY:
+                return (
+                    f"{shown(self.files)} changed since it was summed up; run the study again, its cells will be reused"
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +74,8 @@ def check_study(place: StudyPlace) -> Checked:
     _refuse_dirty(place)
     stale = staleness(place, results)
     if stale:
-        words = {
-            Staleness.CODE: "the code that its cells ran has changed since; run the study again",
-            Staleness.CONFIG: "its cells are not those that the study names now; run the study again",
-            Staleness.SUMMARY: "its summary has changed since; run the study again, its cells will be reused",
-        }
-        raise StudyError(f"results.json of {place} is stale: {words[stale[0]]}\n  {results.command}")
+        reasons = "\n  ".join(map(str, stale))
+        raise StudyError(f"results.json of {place} is stale: {reasons}\n  {results.command}")
     return Checked(results=results, verdicts=tuple(hold(bar, results) for bar in bars), notes=_notes(place, results))
 
 
@@ -86,18 +102,19 @@ def _has_quick(place: StudyPlace) -> bool:
     return place.results_path(quick=True).is_file()
 
 
-def staleness(place: StudyPlace, results: Results) -> Sequence[Staleness]:
+def staleness(place: StudyPlace, results: Results) -> Sequence[Stale]:
     """What has changed since the results were made, the costliest first."""
     study = load_study(place)
     cells = study.cells(results.seeds, quick=results.quick, rollouts=results.rollouts)
-    changed = []
-    if cells_digest(cell_folders(place, cells)) != results.code_digest:
-        changed.append(Staleness.CODE)
+    tree = Tree(place.root)
+    found = []
+    if files := tree.changed(results.sources):
+        found.append(Stale(kind=Staleness.CODE, files=files))
     if config_digest(cells) != results.config_digest:
-        changed.append(Staleness.CONFIG)
-    if summary_digest(place) != results.summary_digest:
-        changed.append(Staleness.SUMMARY)
-    return changed
+        found.append(Stale(kind=Staleness.CONFIG))
+    if files := tree.changed(results.summary_sources):
+        found.append(Stale(kind=Staleness.SUMMARY, files=files))
+    return found
 
 
 def _refuse_dirty(place: StudyPlace) -> None:
@@ -107,10 +124,9 @@ def _refuse_dirty(place: StudyPlace) -> None:
             f"{place.root} is no git checkout, so the results cannot be tied to a commit; check from a clone of the repository"
         )
     if dirty:
-        shown = ", ".join(dirty[:SHOWN_FILES]) + (
-            f" and {len(dirty) - SHOWN_FILES} more" if len(dirty) > SHOWN_FILES else ""
+        raise StudyError(
+            f"the checkout has uncommitted sources: {shown(dirty)}; commit or set them aside, then check again"
         )
-        raise StudyError(f"the checkout has uncommitted sources: {shown}; commit or set them aside, then check again")
 
 
 def _notes(place: StudyPlace, results: Results) -> tuple[str, ...]:

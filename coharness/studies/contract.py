@@ -3,8 +3,9 @@
     cells(seeds) ──▶ run_cell, one process each ──▶ results of the cells ──▶ summarise ──▶ figures, tables, plots
 
 A cell is one arm under one seed and one configuration. Invariants: a cell's result is a function of its record and of the code
-alone, so that a finished one is never run twice; `summarise` runs nothing and draws nothing without a seed of its own, so that
-it can be run again at any time; seeds are the unit of every interval over runs, seeds × tasks are never pooled.
+that its process imports alone, so that a finished one is never run twice; a study's `summary.py` is no part of that code, and
+`run_cell` takes nothing from there; `summarise` runs nothing and draws nothing without a seed of its own, so that it can be run
+again at any time; seeds are the unit of every interval over runs, seeds × tasks are never pooled.
 """
 
 from collections.abc import Mapping, Sequence

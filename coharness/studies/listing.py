@@ -6,6 +6,7 @@ from pathlib import Path
 
 from coharness.records.errors import CoharnessError
 from coharness.studies.bars import hold, read_bars
+from coharness.studies.cells import shown
 from coharness.studies.check import full_results, staleness
 from coharness.studies.contract import Table
 from coharness.studies.place import StudyPlace, all_studies, load_study
@@ -20,7 +21,7 @@ class StudyState(StrEnum):
     QUICK_ONLY = "quick only"
     "Its smoke was run, no full run."
     STALE = "stale"
-    "Its results are of other code, other configs or another summary."
+    "Files that its results depend on, or its cells, have changed."
     MET = "bars met"
     "Its results hold, and every figure lies in its accepted range."
     MISSED = "bars missed"
@@ -66,7 +67,7 @@ def _state(place: StudyPlace) -> tuple[StudyState, str]:
     results = full_results(place)
     stale = staleness(place, results)
     if stale:
-        return StudyState.STALE, f"changed since: {', '.join(stale)}"
+        return StudyState.STALE, "changed since: " + "; ".join(shown(reason.files) or "its cells" for reason in stale)
     verdicts = [hold(bar, results) for bar in read_bars(place.bars_path)]
     missed = [verdict for verdict in verdicts if not verdict.is_met]
     if missed:

@@ -8,7 +8,7 @@ alone stands anywhere; its place is a `PlanPlace`.
 
 import importlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,11 +46,6 @@ class StudyPlace:
     def bars_path(self) -> Path:
         """The accepted ranges."""
         return self.folder / "bars.json"
-
-    @property
-    def sources(self) -> Mapping[str, Path]:
-        """What its cells run besides the layers of coharness, by name."""
-        return {f"{PACKAGE}/{self.name}/study.py": self.folder / "study.py"}
 
     @property
     def command(self) -> str:
@@ -92,12 +87,6 @@ class PlanPlace:
     def cells_folder(self) -> Path:
         """Where its cells run."""
         return self.folder.parent / "cells"
-
-    @property
-    def sources(self) -> Mapping[str, Path]:
-        """What its cells run besides the layers of coharness, by name."""
-        own = Path(__file__).with_name("ablation_cells.py")
-        return {f"studies/{own.name}": own}
 
     @property
     def command(self) -> str:

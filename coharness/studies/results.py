@@ -1,11 +1,10 @@
 """results.json: the figures of a study with all that is needed to know whether they still hold.
 
-Three digests stand in it. `code_digest` is of what its cells ran: the layers of coharness that a run can reach, and the
-study's own `study.py`. `config_digest` is of the cells' records. `summary_digest` is of what turned cells into figures, which
-can be done again in seconds. A comment in the report's or the command line's code makes nothing stale.
+`sources` are the files that its cells depend on, each with a digest of what it did; `summary_sources` those besides that turned
+cells into figures, which can be done again in seconds; `config_digest` is of the cells' records. What counts as a source, and
+what its digest does not see, stands in `coharness.studies.sources`.
 """
 
-import hashlib
 import importlib.metadata
 import json
 import os
@@ -19,11 +18,8 @@ from typing import Any
 import coharness
 from coharness.records.ids import canonical_json, content_hash
 from coharness.studies.contract import Cell, Figure, StudyError, Table
-from coharness.studies.place import Place
 
-RESULTS_SCHEMA = 1
-CELL_LAYERS = ("records", "config", "stats", "spaces", "tasks", "policy", "evolution", "reward", "harness", "loop")
-"""What a run on the in-process fleet can import; the layers above see a run's files alone."""
+RESULTS_SCHEMA = 2
 PACKAGES = ("numpy", "scipy", "pyarrow", "torch", "transformers", "tokenizers", "peft", "ray")
 
 
@@ -41,13 +37,20 @@ class Results:
     "What `--rollouts` said, None for the study's own budget."
     budget: Mapping[str, float]
     versions: Mapping[str, str]
-    code_digest: str
     config_digest: str
-    summary_digest: str
     quick: bool
     num_cells: int
     figures: tuple[Figure, ...]
     tables: tuple[Table, ...]
+    sources: Mapping[str, str]
+    "File below the project -> digest, of all that any of the cells depends on."
+    summary_sources: Mapping[str, str]
+    "The same of what the figures depend on besides."
+
+    @property
+    def code_digest(self) -> str:
+        """Hash of what the cells' sources do."""
+        return content_hash(self.sources, 32)
 
     def figure(self, name: str) -> Figure | None:
         """The figure of this name, None where there is none."""
@@ -99,7 +102,10 @@ def read_results(path: Path) -> Results:
         data = json.loads(path.read_text(encoding="utf-8"))
         schema = data.pop("schema")
         if schema != RESULTS_SCHEMA:
-            raise StudyError(f"{path} has schema {schema}, this code reads {RESULTS_SCHEMA}; run the study again")
+            raise StudyError(
+                f"{path} has schema {schema}, this code reads {RESULTS_SCHEMA}, which says which source files the results "
+                "depend on; run the study again"
+            )
         data["seeds"] = tuple(data["seeds"])
         data["figures"] = tuple(Figure(**{**f, "seeds": tuple(f["seeds"])}) for f in data["figures"])
         data["tables"] = tuple(
@@ -110,40 +116,9 @@ def read_results(path: Path) -> Results:
         raise StudyError(f"{path} cannot be read as results ({error}); run the study again") from error
 
 
-# Digests ------------------------------------------------------------------------------------------------------------
-
-
-def code_digest(place: Place) -> str:
-    """SHA-256 of what a study's cells run."""
-    package = Path(coharness.__file__).parent
-    files = [path for layer in CELL_LAYERS for path in (package / layer).rglob("*.py")]
-    return _digest([*_named(files, package), *place.sources.items()])
-
-
-def summary_digest(place: Place) -> str:
-    """SHA-256 of what turns a study's cells into figures, over `code_digest`."""
-    package = Path(coharness.__file__).parent
-    return _digest(
-        [*_named((package / "studies").rglob("*.py"), package), *_named(place.folder.rglob("*.py"), place.root)]
-    )
-
-
 def config_digest(cells: Iterable[Cell]) -> str:
     """Hash of the records of all cells, whatever their order."""
     return content_hash(sorted([cell.arm, cell.seed, cell.digest] for cell in cells), 32)
-
-
-def _named(files: Iterable[Path], root: Path) -> list[tuple[str, Path]]:
-    return sorted((path.relative_to(root).as_posix(), path) for path in files)
-
-
-def _digest(files: Iterable[tuple[str, Path]]) -> str:
-    digest = hashlib.sha256()
-    for name, path in files:
-        data = path.read_bytes()
-        digest.update(f"{name}\0{len(data)}\0".encode())
-        digest.update(data)
-    return digest.hexdigest()
 
 
 # Where it ran -------------------------------------------------------------------------------------------------------

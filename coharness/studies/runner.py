@@ -1,7 +1,7 @@
 """All cells of a study, a few at a time: finished ones are reused, the others run in processes of their own.
 
     finished? ──yes──▶ result ─┐
-        └─no──▶ process ──▶ cell.json ─┴─▶ all there, one digest ──▶ summarise ──▶ results.json, plots
+        └─no──▶ process ──▶ cell.json ─┴─▶ all there, of one code ──▶ summarise ──▶ results.json, plots
 
 Driven by the command line. Whatever ends it, what is finished stays finished, and the same command goes on. Every wait has an
 end: a cell's deadline, or the next line of progress.
@@ -12,22 +12,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from coharness.records.ids import content_hash
-from coharness.studies.cells import CellFolder, CellProcess, Launch, start_here
-from coharness.studies.contract import JSON, Cell, Study, StudyError, Summary
+from coharness.studies.cells import CellFolder, CellProcess, Finished, Launch, find_folder, shown, start_here
+from coharness.studies.contract import Cell, Study, StudyError, Summary
 from coharness.studies.place import Place, load_study
-from coharness.studies.results import (
-    Results,
-    code_digest,
-    config_digest,
-    summary_digest,
-    versions,
-    write_results,
-    write_whole,
-)
+from coharness.studies.results import Results, config_digest, versions, write_results, write_whole
+from coharness.studies.sources import Tree, code_digest, summary_sources
 
 PROGRESS_S = 30.0
 """Seconds between two lines about cells that are running."""
@@ -87,19 +79,23 @@ def run_study(request: RunRequest, say: Say, launch: Launch = start_here) -> Res
         StudyError: the sources changed meanwhile, so that the cells are not of one code; nothing was written.
     """
     place = request.place
+    before = Tree(place.root)
+    before.read_all()
     study = load_study(place)
     num_seeds = request.num_seeds or (1 if request.quick else study.num_seeds)
     seeds = tuple(range(num_seeds))
     cells = study.cells(seeds, quick=request.quick, rollouts=request.rollouts)
     folders = cell_folders(place, cells)
     _run_missing(study, folders, request.parallel, say, launch)
-    results = _gather(folders)
-    if cell_folders(place, cells) != folders:
-        raise StudyError(
-            f"the sources changed while {place} ran, and its cells are of an older version; run it again: results never "
-            "mix two versions of the code"
-        )
-    summary = study.summarise(results)
+    now = Tree(place.root)
+    finished = _gather(place, cells, now)
+    sources = shared_sources(finished)
+    summary = study.summarise({cell: found.result for cell, found in finished.items()})
+    summed_up = {name: digest for name, digest in summary_sources(place, now).items() if name not in sources}
+    changed = before.changed(summed_up)
+    if changed:
+        # This process has imported what stood there before.
+        raise StudyError(f"{shown(changed)} changed while {place} ran; run it again, its cells will be reused")
     found = Results(
         study=place.name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -108,13 +104,13 @@ def run_study(request: RunRequest, say: Say, launch: Launch = start_here) -> Res
         rollouts=request.rollouts,
         budget=study.budget(quick=request.quick, rollouts=request.rollouts),
         versions=versions(place.root),
-        code_digest=cells_digest(folders),
         config_digest=config_digest(cells),
-        summary_digest=summary_digest(place),
         quick=request.quick,
         num_cells=len(cells),
         figures=summary.figures,
         tables=summary.tables,
+        sources=sources,
+        summary_sources=summed_up,
     )
     write_results(place.results_path(quick=request.quick), found)
     if not request.quick:
@@ -123,36 +119,56 @@ def run_study(request: RunRequest, say: Say, launch: Launch = start_here) -> Res
 
 
 def cell_folders(place: Place, cells: Sequence[Cell]) -> dict[Cell, CellFolder]:
-    """The folder of each cell under the code as it is now; a shared cell's lies with the study that owns it.
+    """The folder of each cell under the sources as they are now: that of its result, else that in which it would run.
+
+    A shared cell's lies with the study that owns it.
 
     Raises:
-        StudyError: a cell stands twice.
+        StudyError: a cell stands twice, or a folder is damaged.
     """
+    return _folders(place, cells, Tree(place.root))
+
+
+def _folders(place: Place, cells: Sequence[Cell], tree: Tree) -> dict[Cell, CellFolder]:
     codes: dict[str, str] = {}
     folders: dict[Cell, CellFolder] = {}
     for cell in cells:
         owner: Place = place.sibling(cell.owner) if cell.owner else place
         if owner.name not in codes:
-            codes[owner.name] = code_digest(owner)
-        folders[cell] = CellFolder(place=owner, cell=cell, code=codes[owner.name])
+            codes[owner.name] = code_digest(owner, tree)
+        folders[cell] = find_folder(owner, cell, codes[owner.name], tree)
     if len({folder.path for folder in folders.values()}) < len(cells):
         raise StudyError(f"{place} names a cell twice; give its arms different names or configs")
     return folders
 
 
-def cells_digest(folders: Mapping[Cell, CellFolder]) -> str:
-    """Hash of the code that the cells ran, study by study where some are shared."""
-    return content_hash({folder.place.name: folder.code for folder in folders.values()}, 32)
+def shared_sources(finished: Mapping[Cell, Finished]) -> dict[str, str]:
+    """All files that cells depend on, with their digests.
+
+    Raises:
+        StudyError: two cells ran a file that did not do the same.
+    """
+    sources: dict[str, tuple[str, Cell]] = {}
+    for cell, found in finished.items():
+        for name, digest in found.sources.items():
+            known, first = sources.setdefault(name, (digest, cell))
+            if known != digest:
+                raise StudyError(
+                    f"the cells {first} and {cell} are of two versions of {name}; run the study again: results never mix two "
+                    "versions of the code"
+                )
+    return {name: digest for name, (digest, _) in sorted(sources.items())}
 
 
-def _gather(folders: Mapping[Cell, CellFolder]) -> dict[Cell, Mapping[str, JSON]]:
-    results: dict[Cell, Mapping[str, JSON]] = {}
-    for cell, folder in folders.items():
-        result = folder.result()
-        if result is None:
-            raise StudyError(f"the cell {cell} left no result in {folder.path}; run the study again")
-        results[cell] = result
-    return results
+def _gather(place: Place, cells: Sequence[Cell], tree: Tree) -> dict[Cell, Finished]:
+    found = {cell: folder.finished(tree) for cell, folder in _folders(place, cells, tree).items()}
+    finished = {cell: of_cell for cell, of_cell in found.items() if of_cell is not None}
+    if len(finished) < len(cells):
+        raise StudyError(
+            f"the sources changed while {place} ran, and {len(cells) - len(finished)} of its {len(cells)} cells are of an older "
+            "version; run it again: results never mix two versions of the code"
+        )
+    return finished
 
 
 def _write_plots(place: Place, summary: Summary) -> None:
@@ -208,6 +224,8 @@ def _run_missing(study: Study, folders: Mapping[Cell, CellFolder], parallel: int
 def _start(
     folder: CellFolder, running: dict[Cell, _Running], ended: "queue.SimpleQueue[tuple[Cell, int]]", launch: Launch
 ) -> None:
+    # The code may have changed since the first cells started: each runs with what stands there when it starts.
+    folder = replace(folder, code=code_digest(folder.place, Tree(folder.place.root)))
     process = launch(folder)
     running[folder.cell] = _Running(folder=folder, process=process, started=time.monotonic())
 

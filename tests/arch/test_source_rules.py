@@ -21,8 +21,11 @@ SEES_THE_CLOCK = {
     "coharness/loop/sealed.py",
     "coharness/loop/status.py",
     "coharness/loop/worker.py",
+    "coharness/tune/engine.py",
+    "coharness/tune/pool.py",
+    "coharness/tune/worker.py",
 }
-"""Modules around the core, which may. All others of loop decide, and time enters a decision as a Tick event alone."""
+"""Modules around the cores, which may. All others of these two decide, and time enters a run's decision as a Tick event alone."""
 NEW_NUMPY_RANDOM = {"default_rng", "Generator", "Philox", "PCG64", "PCG64DXSM", "SFC64", "SeedSequence", "BitGenerator"}
 
 
@@ -91,7 +94,8 @@ def test_ray_is_started_in_one_place() -> None:
 
 
 def test_what_decides_never_sees_the_clock() -> None:
-    deciding = ("coharness/evolution", "coharness/harness", "coharness/spaces", "coharness/stats", "coharness/loop")
+    layers = ("evolution", "harness", "spaces", "stats", "loop", "tune")
+    deciding = tuple(f"coharness/{layer}" for layer in layers)
     found(
         [
             f"{path}:{line} imports {name}"

@@ -56,7 +56,6 @@ class MergingStudy:
             "rounds": 1 if quick else ROUNDS,
             "num_tensors": 1 if quick else 8,
             "mergekit": _mergekit_version(),
-            "worker": {name: (Path(__file__).parent / name).read_text(encoding="utf-8") for name in _WORKERS},
         }
         arms = ("lora",) if quick else ("disk", "memory", "lora")
         return [Cell(arm=arm, seed=seed, config=config) for seed in seeds for arm in arms]
@@ -72,9 +71,6 @@ class MergingStudy:
     def summarise(self, cells: Mapping[Cell, Mapping[str, Any]]) -> Summary:
         """Ratios to the peers; see `summary`."""
         return summarise(cells)
-
-
-_WORKERS = ("inputs.py", "ours.py", "peer.py", "timing.py")
 
 
 def _width(quick: bool) -> int:

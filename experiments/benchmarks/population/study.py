@@ -4,7 +4,6 @@ The baseline needs `ray[tune]`, which the pinned environment does not hold: COHA
 has it (this one where left out). The smoke leaves the baseline out.
 """
 
-import hashlib
 import json
 import os
 import signal
@@ -19,7 +18,6 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-import coharness
 from coharness.records.errors import ConfigError
 from coharness.studies.contract import Cell, Figure, StudyError, Summary, Table
 from coharness.tune.api import drive, resume, search
@@ -65,7 +63,7 @@ class PopulationStudy:
     def cells(self, seeds: Sequence[int], *, quick: bool, rollouts: int | None) -> list[Cell]:
         """Every seed climbs with both searches; the other arms need fewer seeds."""
         steps = int(self.budget(quick=quick, rollouts=rollouts)["steps"])
-        base = {"steps": steps, "tune_digest": _digest(), "quick": quick}
+        base = {"steps": steps, "quick": quick}
         arms = ["triangle", "straggler", "kills"] if quick else ["tune", "triangle", "straggler", "kills"]
         few = {"straggler": 5, "kills": 10}
         return [
@@ -201,14 +199,6 @@ def _size(place: Path) -> int:
 def _decisions(place: Path) -> list[Any]:
     found = [e for frame in read_journal(place / "journal.jsonl") for e in frame]
     return [(e.slot, e.segment, dict(e.metrics)) if isinstance(e, Report) else e for e in found]
-
-
-def _digest() -> str:
-    """Hash of the search mode's sources, which the cells run and the study's own digest does not hold."""
-    digest = hashlib.sha256()
-    for path in [*sorted((Path(coharness.__file__).parent / "tune").rglob("*.py")), *sorted(HERE.glob("*.py"))]:
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
 
 
 def _summary(cells: Mapping[Cell, Mapping[str, Any]]) -> Summary:

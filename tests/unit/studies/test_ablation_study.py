@@ -16,6 +16,7 @@ from coharness.studies.cells import CELL_SCHEMA, CellFolder, read_spec
 from coharness.studies.contract import Cell, StudyError
 from coharness.studies.place import PlanPlace
 from coharness.studies.runner import cell_folders
+from coharness.studies.sources import Tree
 
 PLAN = """
 base: base.yaml
@@ -56,6 +57,7 @@ def finish(folder: CellFolder, of: dict[str, Any]) -> None:
     """Leave what a cell's process leaves."""
     folder.write_spec()
     known = {"schema": CELL_SCHEMA, "code_digest": folder.code, "cell_digest": folder.cell.digest, "result": of}
+    known["sources"] = Tree(folder.place.root).digests(["coharness/studies/ablation_cells.py"])
     (folder.path / "cell.json").write_text(json.dumps(known))
 
 
