@@ -17,7 +17,6 @@ from coharness.policy.objectives.terms import token_entropy, token_logprobs
 from coharness.policy.rows import BATCH_OVERHEAD, FloatArray, IntArray, PaddedRows, Rows, micro_batches, pad
 from coharness.policy.training.packing import Packing
 
-
 DEVICE_OVERHEAD: Final = 2048
 """An accelerator waits for its kernels to be launched; an estimate, not measured."""
 

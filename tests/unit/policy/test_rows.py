@@ -230,7 +230,10 @@ def test_steps_and_micro_batches_hold_every_row_once_within_the_budget(
 
 
 @given(
-    st.lists(st.integers(1, 12), min_size=1, max_size=7), st.integers(1, 40), st.integers(0, 20), st.sampled_from([1, 2])
+    st.lists(st.integers(1, 12), min_size=1, max_size=7),
+    st.integers(1, 40),
+    st.integers(0, 20),
+    st.sampled_from([1, 2]),
 )
 def test_no_other_cut_of_sorted_rows_costs_less(sizes: list[int], row_tokens: int, overhead: int, unit: int) -> None:
     lengths = np.repeat(np.array(sizes, dtype=np.int64), unit)
