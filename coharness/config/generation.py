@@ -1,6 +1,6 @@
 """The engine that writes: which one, how much it does at once, and what the engines with processes or servers need."""
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -44,7 +44,9 @@ class EndpointSection(Section):
 
 
 class GenerationSection(Section):
-    """The engine that writes."""
+    """The engine that writes; `generation: vllm` names it alone."""
+
+    one_word: ClassVar[str] = "engine"
 
     engine: Literal["transformers", "vllm", "openai"] = "transformers"
     "`transformers` in the worker's own process, `vllm` beside it (extra `vllm`), or `openai`, an endpoint: base only."

@@ -13,12 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from coharness.config.overrides import Override, apply_override, parse_overrides
 from coharness.config.schema import CodeTasks, JsonlTasks, PythonTasks, RewardSection, RunConfig, TaskSection
-from coharness.config.suggest import explain
-from coharness.config.yaml_text import non_finite, read_mapping, write_mapping
+from coharness.config.sections import overridden, read_file, validated
+from coharness.config.yaml_text import write_mapping
 from coharness.records.errors import ConfigError
 
 BASE_NAMES = frozenset({"tiny", "smollm2"})
@@ -32,12 +29,7 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> RunConfig:
         ConfigError: the file cannot be read, or holds mistakes; the message has one line for each.
     """
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise ConfigError(f"cannot read the config {path}: {reason}; name a YAML file") from error
-    return config_from(read_mapping(text, str(path)), overrides, source=str(path), folder=path.resolve().parent)
+    return config_from(read_file(path), overrides, source=str(path), folder=path.resolve().parent)
 
 
 def config_from(
@@ -54,32 +46,13 @@ def config_from(
     Raises:
         ConfigError: there are mistakes; the message has one line for each.
     """
-    parsed = parse_overrides(overrides)
-    changed: Any = dict(data)
-    for override in parsed:
-        changed = apply_override(changed, override)
-    problems = [f"{path}: not a finite number; write one" for path in non_finite(changed)]
-    try:
-        config = RunConfig.model_validate(changed)
-    except ValidationError as error:
-        problems += [explain(record, RunConfig) for record in error.errors(include_url=False)]
-    if problems:
-        raise ConfigError(_message(problems, source, parsed))
+    config = validated(overridden(data, overrides, RunConfig), RunConfig, source, overrides)
     return _with_absolute_paths(config, folder or Path.cwd())
 
 
 def dump_config(config: RunConfig) -> str:
     """The resolved config as YAML, every default written out; `load_config` reads it back to an equal config."""
     return write_mapping(config.model_dump(mode="json"))
-
-
-def _message(problems: Sequence[str], source: str, overrides: Sequence[Override]) -> str:
-    where = source
-    if overrides:
-        where += " with " + " ".join(override.text for override in overrides)
-    if len(problems) == 1:
-        return f"{where}: {problems[0]}"
-    return "\n  ".join([f"{where}: {len(problems)} mistakes", *problems])
 
 
 def _with_absolute_paths(config: RunConfig, folder: Path) -> RunConfig:
@@ -91,22 +64,24 @@ def _with_absolute_paths(config: RunConfig, folder: Path) -> RunConfig:
             "policy": config.policy
             if base in BASE_NAMES
             else config.policy.model_copy(update={"base": _absolute_input(base, folder)}),
-            "reward": _absolute_rubric(config, folder),
+            "reward": _absolute_judge(config, folder),
         }
     )
 
 
-def _absolute_rubric(config: RunConfig, folder: Path) -> RewardSection:
+def _absolute_judge(config: RunConfig, folder: Path) -> RewardSection:
     judge = config.reward.judge
     if judge is None:
         return config.reward
-    rubric = _absolute_input(judge.rubric, folder)
-    return config.reward.model_copy(update={"judge": judge.model_copy(update={"rubric": rubric})})
+    names = {"endpoint": ("rubric",), "linear": ("file", "anchors", "pairs"), "trained": ("folder",)}[judge.type]
+    given = {name: path for name in names if (path := getattr(judge, name)) is not None}
+    paths = {name: _absolute_input(path, folder) for name, path in given.items()}
+    return config.reward.model_copy(update={"judge": judge.model_copy(update=paths)})
 
 
 def _absolute_source(source: TaskSection, folder: Path) -> TaskSection:
     match source:
-        case JsonlTasks(path=path) | CodeTasks(path=path):
+        case JsonlTasks(path=str(path)) | CodeTasks(path=str(path)):
             return source.model_copy(update={"path": _absolute_input(path, folder)})
         case PythonTasks(path=path):
             file, colon, function = path.rpartition(":")

@@ -2,7 +2,8 @@
 
 Two spellings mean the same: `population.num_policies=4` and `--population.num-policies 4` (or `--population.num-policies=4`).
 A value is read as YAML, so `tasks=[{type: builtin}]` is a list. A number in a path is a place in a list: `tasks.0.max_level=6`.
-Mappings merge, lists and everything else replace. Whether a key exists at all is the schema's business, not this file's.
+Mappings merge, lists and everything else replace; `coharness.config.sections` lets one word stand for a section. Whether a
+key exists at all is the schema's business, not this file's.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

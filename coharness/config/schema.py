@@ -5,7 +5,7 @@ both names. `coharness.config.load` reads files and overrides into these models.
 """
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -109,7 +109,9 @@ class Population(Section):
 
 
 class FleetSection(Section):
-    """What carries the work out."""
+    """What carries the work out; `fleet: local` names it alone."""
+
+    one_word: ClassVar[str] = "type"
 
     type: Literal["ray", "local"] = "ray"
     rollout_workers: int = Field(default=2, ge=1)
@@ -185,9 +187,10 @@ class EvolutionSection(Section):
 
     evidence_half_life: float = Field(default=24.0, gt=0)
     "Policy versions after which an observation counts half."
-    exploit: Literal["posterior", "none"] = "posterior"
-    "Whether a member gives way to a copy of one that is surely better, or to none: selection off. Merges win races either way."
+    exploit: Literal["posterior", "truncation", "tournament", "lexicase", "none"] = "posterior"
+    "Who gives way: to one that is surely better, by another rule of `evolution.selection`, or nobody. Merges race either way."
     exploit_probability: float = Field(default=0.9, gt=0.5, lt=1)
+    "Of `posterior`: least posterior probability that the one is better."
     newborn_updates: int = Field(default=6, ge=0)
     "Updates a clone or merge is safe from being replaced."
     hyperparameters: Literal["explore", "inherit", "fixed"] = "explore"

@@ -5,7 +5,7 @@ section fail here; `schema.RunConfig` checks it against the others.
 """
 
 import math
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -70,7 +70,9 @@ class CriticSection(Section):
 
 
 class TrainingSection(Section):
-    """How members learn."""
+    """How members learn; `training: deepspeed` names the backend alone."""
+
+    one_word: ClassVar[str] = "backend"
 
     backend: Literal["torch", "deepspeed"] = "torch"
     "What computes updates: the trainer's own process, or processes that it starts and that share one ZeRO engine."

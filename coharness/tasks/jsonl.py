@@ -11,15 +11,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import pairwise
 from pathlib import Path
 from string import Formatter
 from typing import Any
 
 from coharness.config.schema import JsonlTasks
 from coharness.records.errors import TaskError
-from coharness.records.task import FamilySpec, Task, VerifierKind, VerifierSpec, task_id
-from coharness.tasks.formats import FORMATS, Solution, render_references
+from coharness.records.task import FamilySpec, Task, VerifierKind, VerifierSpec
+from coharness.tasks.formats import Solution
+from coharness.tasks.rows import RowFamily, parse_rows
 
 _CALCULATOR = re.compile(r"<<[^<>]*>>")
 """GSM8K marks calculator calls as <<3*4=12>> inside its solutions (Cobbe et al., 2021)."""
@@ -44,40 +44,25 @@ class JsonlSource:
             TaskError: the file is missing, empty or malformed; a row lacks a field; the answer pattern is wrong or does not
                 match; or there are fewer rows than levels.
         """
-        self._family = section.family
         self._params = {key: value for key, value in section.verifier_params.items() if key != "choices"}
         self._kind = VerifierKind(section.verifier)
         rows = _read_rows(section, root)
-        if len(rows) < section.levels:
-            raise TaskError(f"{section.path}: {len(rows)} distinct rows cannot be cut into {section.levels} levels")
-        has_steps = all(row.steps for row in rows)
-        self._formats = tuple(
-            name
-            for name in ("answer_line", "boxed", "tagged", *(("worked",) if has_steps else ()))
-            if all(FORMATS[name].extract(FORMATS[name].render(_solution(row))) == row.answer for row in rows)
-        )
-        if not self._formats:
-            raise TaskError(
-                f"{section.path}: no answer format can carry all answers; do they hold </answer> or Answer:?"
-            )
         rows.sort(key=lambda row: (len(row.steps) + len(row.answer), row.question, row.answer))
-        cuts = [len(rows) * level // section.levels for level in range(section.levels + 1)]
-        self._levels = tuple(tuple(rows[low:high]) for low, high in pairwise(cuts))
+        worked = ("worked",) if all(row.steps for row in rows) else ()
+        self._rows = RowFamily(
+            section.family,
+            rows,
+            levels=section.levels,
+            formats=("answer_line", "boxed", "tagged", *worked),
+            solution=_solution,
+            file=section.path,
+            answers="answers; do they hold </answer> or Answer:?",
+        )
 
     @property
     def families(self) -> tuple[FamilySpec, ...]:
         """The one family."""
-        solutions = [_solution(row) for rows in self._levels for row in rows]
-        longest = max(len(FORMATS[name].render(solution)) for solution in solutions for name in self._formats)
-        return (
-            FamilySpec(
-                name=self._family,
-                num_levels=len(self._levels),
-                formats=self._formats,
-                num_tasks=tuple(map(len, self._levels)),
-                max_answer_chars=longest,
-            ),
-        )
+        return (self._rows.spec,)
 
     def make(self, family: str, level: int, seed: int) -> Task:
         """The row that `seed` names, modulo the number of rows of the level.
@@ -85,24 +70,9 @@ class JsonlSource:
         Raises:
             TaskError: another family or level.
         """
-        if family != self._family or not 1 <= level <= len(self._levels):
-            raise TaskError(
-                f"this source has {self._family} with levels 1 to {len(self._levels)}, got {family}, level {level}"
-            )
-        rows = self._levels[level - 1]
-        row = rows[seed % len(rows)]
+        row = self._rows.row(family, level, seed)
         params = {**self._params, "choices": list(row.choices)} if row.choices else self._params
-        return Task(
-            id=task_id(family, level, row.question, row.answer),
-            family=family,
-            level=level,
-            seed=seed,
-            question=row.question,
-            answer=row.answer,
-            verifier=VerifierSpec(kind=self._kind, params=params),
-            references=render_references(self._formats, _solution(row)),
-            metadata={"row": row.where},
-        )
+        return self._rows.task(level, seed, row, row.question, VerifierSpec(kind=self._kind, params=params), row.where)
 
 
 def _solution(row: _Row) -> Solution:
@@ -151,34 +121,6 @@ def _read_objects(path: Path) -> list[tuple[str, Mapping[str, Any]]]:
     except UnicodeDecodeError as error:
         raise TaskError(f"{path} is not UTF-8 text: {error}") from error
     return parse_rows(text, path)
-
-
-def parse_rows(text: str, path: Path) -> list[tuple[str, Mapping[str, Any]]]:
-    """(file:line, object) of each row of a file's text: JSON lines, or one JSON array.
-
-    Raises:
-        TaskError: it is no JSON, or a row is no object.
-    """
-    parsed: list[tuple[str, Any]] = []
-    if text.lstrip().startswith("["):
-        array = _parse(text, f"{path}")
-        parsed = [(f"{path}: element {index}", value) for index, value in enumerate(array)]
-    else:
-        # Not splitlines: it also breaks at U+2028 and its like, which JSON strings may hold as they are.
-        for number, line in enumerate(text.split("\n"), 1):
-            if line.strip():
-                parsed.append((f"{path}:{number}", _parse(line, f"{path}:{number}")))
-    for where, value in parsed:
-        if not isinstance(value, dict):
-            raise TaskError(f"{where}: a row is a JSON object, got {type(value).__name__}")
-    return parsed
-
-
-def _parse(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise TaskError(f"{where}: not JSON: {error}") from error
 
 
 def _compile(section: JsonlTasks) -> re.Pattern[str] | None:

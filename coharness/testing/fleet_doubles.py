@@ -30,7 +30,7 @@ from coharness.records.events import Resumed, Started
 from coharness.records.ids import ItemId
 from coharness.records.policy import PolicyVersion, VersionRef, WeightsKind, WeightsRef
 from coharness.records.protocols import Fleet, ReplayStore
-from coharness.records.training import JobResult, JobStatus, MergeJob, TrainJob
+from coharness.records.training import Job, JobResult, JobStatus, MergeJob, RepairJob, TrainJob
 from coharness.records.work import BatchResult, Outcome, OutcomeStatus, WorkBatch, WorkItem
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class ScriptedJobs:
         self._run_dir = run_dir
         self._replay = replay
 
-    def run(self, job: TrainJob | MergeJob) -> JobResult:
+    def run(self, job: Job) -> JobResult:
         """The end of a job by its script."""
         attempt = _mark(self._run_dir, f"job-{job.id}")
         script = _job_script(job, attempt)
@@ -115,6 +115,9 @@ class ScriptedJobs:
         if isinstance(job, TrainJob):
             num_rows = self._replay.fetch([*job.items, *job.borrowed]).num_rows
             child, parents = VersionRef(job.policy, job.step), (job.start.ref,)
+        elif isinstance(job, RepairJob):
+            num_rows = self._replay.fetch(job.items).num_rows
+            return JobResult(job=job.id, status=JobStatus.DONE, num_rows=num_rows)
         else:
             child, parents = VersionRef(job.child, 0), tuple(parent.ref for parent in job.parents)
         weights = WeightsRef(
@@ -221,9 +224,11 @@ def _item_script(item: WorkItem, attempt: int) -> str:
     return script
 
 
-def _job_script(job: TrainJob | MergeJob, attempt: int) -> str:
+def _job_script(job: Job, attempt: int) -> str:
     if isinstance(job, MergeJob):
         return job.rule if job.rule in JOB_SCRIPTS else "ok"
+    if isinstance(job, RepairJob):
+        return "ok"
     for name in JOB_SCRIPTS:
         strength = job.hyperparameters.get(name, 0.0)
         if strength >= 1.0 or (strength > 0 and attempt == 0):

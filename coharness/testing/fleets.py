@@ -21,7 +21,7 @@ from coharness.records.ids import ItemId, JobId, PolicyId, TaskId
 from coharness.records.policy import PolicyVersion, VersionRef
 from coharness.records.protocols import Fleet
 from coharness.records.task import TaskRef
-from coharness.records.training import JobResult, JobStatus, MergeJob, TrainJob
+from coharness.records.training import Job, JobResult, JobStatus, MergeJob, TrainJob
 from coharness.records.work import Outcome, OutcomeStatus, Purpose, WorkBatch, WorkItem
 from coharness.testing import fleet_doubles
 
@@ -56,7 +56,7 @@ class Seen:
             assert got == 1, f"item {item.id} ended {got} times, expected once"
         return [self.outcomes[item.id][0].status for item in batch.items]
 
-    def job(self, job: TrainJob | MergeJob) -> JobResult:
+    def job(self, job: Job) -> JobResult:
         """How a job ended, once."""
         results = self.jobs.get(job.id, [])
         assert len(results) == 1, f"job {job.id} ended {len(results)} times, expected once"
@@ -109,9 +109,7 @@ def make_job(
     )
 
 
-def collect(
-    case: FleetCase, batches: Sequence[WorkBatch], jobs: Sequence[TrainJob | MergeJob] = (), seen: Seen | None = None
-) -> Seen:
+def collect(case: FleetCase, batches: Sequence[WorkBatch], jobs: Sequence[Job] = (), seen: Seen | None = None) -> Seen:
     """Poll until these have ended, and a little longer, so that what ends twice is seen to."""
     seen = Seen() if seen is None else seen
     items = {item.id for batch in batches for item in batch.items}

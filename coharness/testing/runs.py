@@ -13,7 +13,8 @@ from coharness.loop.engine import Engine, StopKind
 from coharness.loop.journal import JournalWriter
 from coharness.loop.run_dir import RunDir
 from coharness.records import events as ev
-from coharness.testing.simulated import SIMULATED_BASE, SimulatedFleet
+from coharness.records.ids import NO_JUDGE
+from coharness.testing.simulated import FIRST_JUDGE, SIMULATED_BASE, SimulatedFleet
 
 
 def simulated_config(run_dir: Path, **sections: Any) -> RunConfig:
@@ -52,7 +53,12 @@ def simulated_engine(run: RunDir, fleet: SimulatedFleet, *, resume: bool = False
         evolution = Evolution(config, run_sources(config))
         data = json.loads(config.model_dump_json())
         first = ev.Started(
-            run_id=run.run_id, seed=config.seed, config=data, base=SIMULATED_BASE, code_digest="simulated"
+            run_id=run.run_id,
+            seed=config.seed,
+            config=data,
+            base=SIMULATED_BASE,
+            code_digest="simulated",
+            judge=NO_JUDGE if config.reward.judge is None else FIRST_JUDGE,
         )
     return Engine(evolution, fleet, journal, run, SystemClock(), epoch, first), evolution
 

@@ -4,13 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from coharness.config.overrides import apply_override, parse_overrides
 from coharness.config.schema import Section
-from coharness.config.suggest import explain
-from coharness.config.yaml_text import non_finite, read_mapping, write_mapping
-from coharness.records.errors import ConfigError
+from coharness.config.sections import overridden, read_file, validated
+from coharness.config.yaml_text import write_mapping
 from coharness.spaces.domain import Move, Noise
 from coharness.spaces.foreign import from_any
 from coharness.spaces.spelling import SpaceSection, build_tree, spell_tree
@@ -199,12 +197,7 @@ def load_tune_config(path: Path | str, overrides: Sequence[str] = ()) -> TuneCon
         ConfigError: the file cannot be read, or holds mistakes; the message has one line for each.
     """
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise ConfigError(f"cannot read the config {path}: {reason}; name a YAML file") from error
-    return tune_config_from(read_mapping(text, str(path)), overrides, source=str(path), folder=path.resolve().parent)
+    return tune_config_from(read_file(path), overrides, source=str(path), folder=path.resolve().parent)
 
 
 def tune_config_from(
@@ -216,24 +209,14 @@ def tune_config_from(
         ConfigError: there are mistakes; the message has one line for each.
     """
     folder = folder or Path.cwd()
-    changed: Any = dict(data)
-    for override in parse_overrides(overrides):
-        changed = apply_override(changed, override)
+    changed = overridden(data, overrides, TuneConfig)
     if isinstance(changed.get("trainable"), str):
         changed["trainable"] = _absolute(changed["trainable"], folder)
     if isinstance(changed.get("space"), str):
         changed["space"] = spell_tree(from_any(resolve(_absolute(changed["space"], folder))))
     if isinstance(changed.get("run_dir"), str):
         changed["run_dir"] = str(Path(changed["run_dir"]).expanduser().absolute())
-    problems = [f"{path}: not a finite number; write one" for path in non_finite(changed)]
-    try:
-        config = TuneConfig.model_validate(changed)
-    except ValidationError as error:
-        problems += [explain(record, TuneConfig) for record in error.errors(include_url=False)]
-    if problems:
-        head = f"{source}: " if len(problems) == 1 else f"{source}: {len(problems)} mistakes\n  "
-        raise ConfigError(head + "\n  ".join(problems))
-    return config
+    return validated(changed, TuneConfig, source, overrides)
 
 
 def dump_tune_config(config: TuneConfig) -> str:

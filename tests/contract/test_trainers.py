@@ -8,7 +8,8 @@ from coharness.config.schema import LoraSection, PolicySection, TrainingSection
 from coharness.policy.bases import LoadedBase, base_weights_ref
 from coharness.policy.training.torch_trainer import TorchTrainer
 from coharness.policy.weights import DiskWeightStore
-from coharness.testing.trainers import TRAINER_CHECKS, TrainerCase, random_base
+from coharness.testing.toy_training import random_base
+from coharness.testing.trainers import TRAINER_CHECKS, TrainerCase
 
 COMBINATIONS = [("full", "sft"), ("full", "sft+grpo"), ("full", "ppo"), ("lora", "grpo"), ("lora", "dpo")]
 

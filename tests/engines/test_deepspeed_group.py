@@ -24,7 +24,7 @@ from coharness.policy.training.deepspeed_trainer import DeepSpeedTrainer
 from coharness.records.errors import Boundary, BoundaryError
 from coharness.records.ids import JobId, PolicyId
 from coharness.records.training import JobResult, JobStatus, MergeJob
-from coharness.testing.trainers import base_version, random_base, toy_episodes, toy_job
+from coharness.testing.toy_training import base_version, random_base, toy_episodes, toy_job
 
 GONE_S = 30.0
 """How long a process may take to be gone on a busy machine."""

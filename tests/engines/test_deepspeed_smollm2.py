@@ -11,7 +11,8 @@ from coharness.policy.training.deepspeed_trainer import DeepSpeedTrainer
 from coharness.policy.training.torch_trainer import TorchTrainer
 from coharness.policy.weights import DiskWeightStore
 from coharness.records.errors import PreflightError
-from coharness.testing.trainers import MemberTrainer, base_version, toy_episodes, toy_job
+from coharness.testing.toy_training import base_version, toy_episodes, toy_job
+from coharness.testing.trainers import MemberTrainer
 
 pytestmark = [pytest.mark.slow, pytest.mark.real_weights]
 

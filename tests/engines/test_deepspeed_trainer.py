@@ -19,15 +19,8 @@ from coharness.policy.training.torch_trainer import TorchTrainer
 from coharness.policy.weights import DiskWeightStore, read_optimizer, read_weights
 from coharness.records.policy import PolicyVersion, WeightsRef
 from coharness.records.training import JobResult
-from coharness.testing.trainers import (
-    TRAINER_CHECKS,
-    MemberTrainer,
-    TrainerCase,
-    base_version,
-    random_base,
-    toy_episodes,
-    toy_job,
-)
+from coharness.testing.toy_training import base_version, random_base, toy_episodes, toy_job
+from coharness.testing.trainers import TRAINER_CHECKS, MemberTrainer, TrainerCase
 
 LORA = LoraSection(rank=2, alpha=4)
 ROW_TOKENS = 256

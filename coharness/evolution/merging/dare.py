@@ -12,17 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from coharness.evolution.merging.changes import merge_changes
 from coharness.evolution.merging.consensus import Election, Trim, elected, keep_all, summed
 from coharness.evolution.merging.maps import DEFAULT_CHUNK_BYTES, TensorMap
 from coharness.evolution.merging.masks import random_words, word_threshold
-from coharness.evolution.merging.preflight import (
-    check_mergeable,
-    check_number,
-    check_weights,
-    normalized,
-    require_base,
-)
-from coharness.evolution.merging.walk import Kernel, View, merge_maps
+from coharness.evolution.merging.preflight import check_number
+from coharness.evolution.merging.walk import Kernel, View
 
 
 class Rescale(StrEnum):
@@ -69,18 +64,17 @@ def dare(
     Raises:
         ValueError: no base, a setting out of range, maps or weights fail preflight, or the result overflows its dtype.
     """
-    base = require_base("dare", base)
     check_number("dare", "density", density, 0.0, 1.0, above=True)
     check_number("dare", "scale", scale)
-    check_weights(weights, len(tensors), normalize=normalize)
-    check_mergeable(tensors, base=base, values=False)
-    return merge_maps(
+    return merge_changes(
+        "dare",
         tensors,
-        normalized(weights) if normalize else list(weights),
+        weights,
         base,
         functools.partial(_prepare, density, Rescale(rescale), elect, scale, seed),
         idempotent=normalize and density == 1.0 and scale == 1.0,
         chunk_bytes=chunk_bytes,
+        normalize=normalize,
     )
 
 

@@ -12,18 +12,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from coharness.evolution.merging.changes import merge_changes
 from coharness.evolution.merging.consensus import Election, Trim, elected, keep_all, summed
 from coharness.evolution.merging.dare import Rescale
 from coharness.evolution.merging.maps import DEFAULT_CHUNK_BYTES, TensorMap
 from coharness.evolution.merging.masks import random_words
-from coharness.evolution.merging.preflight import (
-    check_mergeable,
-    check_number,
-    check_weights,
-    normalized,
-    require_base,
-)
-from coharness.evolution.merging.walk import Kernel, View, merge_maps
+from coharness.evolution.merging.preflight import check_number
+from coharness.evolution.merging.walk import Kernel, View
 
 
 def della(
@@ -64,20 +59,19 @@ def della(
     Raises:
         ValueError: no base, a setting out of range, maps or weights fail preflight, or the result overflows its dtype.
     """
-    base = require_base("della", base)
     check_number("della", "density", density, 0.0, 1.0, above=True)
     check_number("della", "scale", scale)
     if density < 1.0:
         check_number("della", "epsilon", epsilon, 0.0, min(density, 1.0 - density))
-    check_weights(weights, len(tensors), normalize=normalize)
-    check_mergeable(tensors, base=base, values=False)
-    return merge_maps(
+    return merge_changes(
+        "della",
         tensors,
-        normalized(weights) if normalize else list(weights),
+        weights,
         base,
         functools.partial(_prepare, density, epsilon, Rescale(rescale), elect, scale, seed),
         idempotent=normalize and density == 1.0 and scale == 1.0,
         chunk_bytes=chunk_bytes,
+        normalize=normalize,
         by_rows=True,
     )
 

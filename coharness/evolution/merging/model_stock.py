@@ -8,10 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
+from coharness.evolution.merging.changes import merge_changes
 from coharness.evolution.merging.gram import Matrix, by_gram, cosines
 from coharness.evolution.merging.maps import DEFAULT_CHUNK_BYTES, TensorMap
-from coharness.evolution.merging.preflight import check_mergeable, check_weights, normalized, require_base
-from coharness.evolution.merging.walk import merge_maps
 
 _SINGULAR = 1e-6
 
@@ -40,13 +39,10 @@ def model_stock(
     Raises:
         ValueError: fewer than two maps, no base, maps or weights fail preflight, or the result overflows its dtype.
     """
-    base = require_base("model_stock", base)
     if len(tensors) < 2:
         raise ValueError(f"model_stock got {len(tensors)} maps; expected at least two, between which there is an angle")
-    check_weights(weights, len(tensors), normalize=True)
-    check_mergeable(tensors, base=base, values=False)
-    return merge_maps(
-        tensors, normalized(weights), base, by_gram(_coefficients), idempotent=True, chunk_bytes=chunk_bytes
+    return merge_changes(
+        "model_stock", tensors, weights, base, by_gram(_coefficients), idempotent=True, chunk_bytes=chunk_bytes
     )
 
 

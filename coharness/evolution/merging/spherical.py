@@ -94,19 +94,7 @@ def karcher(
 ) -> dict[str, Tensor]:
     """The weighted mean on the sphere: the direction from which the parents' tangents cancel (Karcher, 1977).
 
-    The length is the weighted mean of the parents' lengths. Where the directions cancel, the straight mean is taken.
-
-    Args:
-        tensors: The parents' maps.
-        weights: One weight a parent, 0 or more.
-        base: Given, the changes from it are merged instead.
-        chunk_bytes: Bound on the working memory beside inputs and result.
-
-    Returns:
-        As `slerp`.
-
-    Raises:
-        ValueError: as `slerp`, but for any number of maps.
+    Its length, arguments and errors are as in `multislerp`.
     """
     return _on_sphere("karcher", tensors, weights, base, _karcher, chunk_bytes, idempotent=True)
 
@@ -122,7 +110,7 @@ def warp(
     """Spherical interpolation of the parents' changes, then a straight way back to where they started (Ramé et al., 2024).
 
     With two parents the changes are interpolated as in `slerp`, with more by the coefficients of `karcher`, whose lengths are
-    each parent's own.
+    each parent's own. What is not said here is as in `multislerp`.
 
     Args:
         tensors: The parents' maps.
@@ -131,11 +119,8 @@ def warp(
         towards: Share of the way from the anchor to the interpolation, 0 to 1: eta of the paper.
         chunk_bytes: Bound on the working memory beside inputs and result.
 
-    Returns:
-        As `slerp`.
-
     Raises:
-        ValueError: as `slerp`, but for any number of maps; or no base.
+        ValueError: as `multislerp`; or no base.
     """
     base = require_base("warp", base)
     check_number("warp", "towards", towards, 0.0, 1.0)

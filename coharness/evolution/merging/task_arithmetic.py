@@ -10,15 +10,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from coharness.evolution.merging.changes import merge_changes
 from coharness.evolution.merging.maps import DEFAULT_CHUNK_BYTES, TensorMap
-from coharness.evolution.merging.preflight import (
-    check_mergeable,
-    check_number,
-    check_weights,
-    normalized,
-    require_base,
-)
-from coharness.evolution.merging.walk import Chunk, Kernel, View, merge_maps
+from coharness.evolution.merging.preflight import check_number, require_base
+from coharness.evolution.merging.walk import Chunk, Kernel, View
 
 
 def task_arithmetic(
@@ -50,17 +45,16 @@ def task_arithmetic(
     Raises:
         ValueError: no base, a non-finite scale, maps or weights fail preflight, or the result overflows its dtype.
     """
-    base = require_base("task_arithmetic", base)
     check_number("task_arithmetic", "scale", scale)
-    check_weights(weights, len(tensors), normalize=normalize)
-    check_mergeable(tensors, base=base, values=False)
-    return merge_maps(
+    return merge_changes(
+        "task_arithmetic",
         tensors,
-        normalized(weights) if normalize else list(weights),
+        weights,
         base,
         functools.partial(_base_plus_deltas, scale),
         idempotent=normalize and scale == 1.0,
         chunk_bytes=chunk_bytes,
+        normalize=normalize,
         propagates=True,
     )
 

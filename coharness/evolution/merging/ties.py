@@ -10,17 +10,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from coharness.evolution.merging.changes import merge_changes
 from coharness.evolution.merging.consensus import Election, Trim, elected, keep_all
 from coharness.evolution.merging.maps import DEFAULT_CHUNK_BYTES, TensorMap
-from coharness.evolution.merging.preflight import (
-    check_mergeable,
-    check_number,
-    check_weights,
-    normalized,
-    require_base,
-)
+from coharness.evolution.merging.preflight import check_number
 from coharness.evolution.merging.selecting import Cut, as_lambda, largest, sample_of
-from coharness.evolution.merging.walk import Kernel, View, merge_maps
+from coharness.evolution.merging.walk import Kernel, View
 
 
 def ties(
@@ -52,28 +47,21 @@ def ties(
     Raises:
         ValueError: no base, a setting out of range, maps or weights fail preflight, or the result overflows its dtype.
     """
-    base = require_base("ties", base)
     check_number("ties", "density", density, 0.0, 1.0, above=True)
     check_number("ties", "scale", scale)
-    check_weights(weights, len(tensors), normalize=normalize)
-    check_mergeable(tensors, base=base, values=False)
     chosen = Election(election)
-    return merge_maps(
+    return merge_changes(
+        "ties",
         tensors,
-        election_weights(weights, chosen, normalize=normalize),
+        weights,
         base,
         functools.partial(_prepare, density, chosen, scale),
         idempotent=normalize and density == 1.0 and scale == 1.0,
         chunk_bytes=chunk_bytes,
+        normalize=normalize,
+        # An election that divides by a count wants weights with a mean of one.
+        total=len(weights) if chosen is Election.COUNT else 1.0,
     )
-
-
-def election_weights(weights: Sequence[float], election: Election, *, normalize: bool) -> list[float]:
-    """The weights as an election is to see them: summing to one, or with a mean of one where it divides by a count."""
-    if not normalize:
-        return list(weights)
-    factor = len(weights) if election is Election.COUNT else 1
-    return [factor * weight for weight in normalized(weights)]
 
 
 def cut_of(view: View, parent: int, count: int) -> Cut:

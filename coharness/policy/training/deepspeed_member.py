@@ -10,13 +10,11 @@ ranks give the same result, and what is published does not depend on stage or nu
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, get_args
 
 import pyarrow as pa
 from torch import Tensor
 
 from coharness.config.schema import PolicySection, TrainingSection
-from coharness.config.training import GeneName
 from coharness.policy.bases import LoadedBase
 from coharness.policy.objectives import objectives_of
 from coharness.policy.training.deepspeed_critic import Critic, trunk_width
@@ -25,17 +23,16 @@ from coharness.policy.training.deepspeed_members import Kept, Snapshots
 from coharness.policy.training.deepspeed_ranks import Ranks
 from coharness.policy.training.deepspeed_state import LiveState
 from coharness.policy.training.deepspeed_update import ShardedUpdater
-from coharness.policy.training.deepspeed_versions import Start, Versions
+from coharness.policy.training.deepspeed_versions import Start, as_published, read_start
 from coharness.policy.training.forward import CausalModel
+from coharness.policy.training.jobs import check_job, details_of, settings_of
 from coharness.policy.training.update import Progress
-from coharness.policy.weights import first_non_finite
+from coharness.policy.training.versions import Versions
+from coharness.policy.weights import DiskWeightStore, first_non_finite
 from coharness.records.codec import decode, encode
 from coharness.records.errors import Boundary, BoundaryError
 from coharness.records.policy import PolicyVersion, VersionRef, WeightsRef
 from coharness.records.training import JobResult, JobStatus, MergeJob, TrainJob
-from coharness.records.work import Purpose
-
-_HYPERPARAMETERS: Final = frozenset({"learning_rate", "weight_decay", "temperature", "phase", *get_args(GeneName)})
 
 
 class RankTrainer:
@@ -69,7 +66,7 @@ class RankTrainer:
             resident_bytes: Memory of all ranks together for members kept between their updates.
         """
         self._training = training
-        self._versions.open(run_dir)
+        self._versions.open(run_dir, DiskWeightStore(run_dir))
         # Weights and two moments, all in float32.
         member_bytes = sum(3 * 4 * shape.numel() for shape in self._versions.shapes.values())
         self._kept = Snapshots(resident_bytes, member_bytes)
@@ -83,7 +80,7 @@ class RankTrainer:
         status, where, message = JobStatus.DONE, None, ""
         try:
             with self._ranks.together(Boundary.TRAINING):
-                _check_job(job, own, borrowed)
+                check_job(job, own, borrowed)
             self._load(job)
             progress, tensors, moments = self._update(job, own, borrowed)
             canary = self._canary(tensors) if not progress.problem else math.nan
@@ -124,7 +121,7 @@ class RankTrainer:
             return
         start: Start | None = None
         with self._ranks.together(Boundary.WEIGHTS):
-            start = self._versions.read(job, self._critic)
+            start = read_start(self._versions, job, self._critic)
         assert start is not None
         self._state.write(start.masters, start.moments)
         if self._critic is not None:
@@ -139,14 +136,9 @@ class RankTrainer:
     ) -> tuple[Progress, dict[str, Tensor], dict[str, Tensor] | None]:
         """Train, and gather what came of it: weights and optimizer state as they are published."""
         training = self._training
-        phase = int(job.hyperparameters.get("phase", len(training.schedule)))
-        genes = {name: value for name, value in job.hyperparameters.items() if name in get_args(GeneName)}
+        settings = settings_of(job, training)
         # After loading, which brings an optimizer along that may have been another member's.
-        rates = {
-            "learning_rate": job.hyperparameters.get("learning_rate", training.initial_learning_rate)
-            * training.rate_scale(phase),
-            "weight_decay": job.hyperparameters.get("weight_decay", training.weight_decay),
-        }
+        rates = {"learning_rate": settings.learning_rate, "weight_decay": settings.weight_decay}
         applied = self._engine.set_hyperparameters(**rates, max_grad_norm=training.max_grad_norm)
         if self._critic is not None:
             self._critic.set_hyperparameters(**rates)
@@ -156,21 +148,23 @@ class RankTrainer:
             reference=self._reference,
             critic=self._critic,
             ranks=self._ranks,
-            objectives=objectives_of(training, phase, genes),
+            objectives=objectives_of(training, settings.phase, settings.genes),
             row_tokens=training.row_tokens,
             max_tokens=min(self._policy.max_context, self._base.spec.max_context),
             max_grad_norm=training.max_grad_norm,
             packing=training.packing,
         )
         progress = updater.run(own, borrowed, job.seed)
-        progress.counts.update({f"hyperparameter/{name}": value for name, value in {**genes, **applied}.items()})
+        progress.counts.update(
+            {f"hyperparameter/{name}": value for name, value in {**settings.genes, **applied}.items()}
+        )
         if progress.problem:
             return progress, {}, None
         masters, moments = self._state.read()
         critic = {} if self._critic is None else self._critic.state()
         if (bad := first_non_finite({**masters, **critic})) is not None:
             progress.problem = f"tensor {bad!r} is not finite after the update"
-        return progress, *self._versions.published(masters, moments, critic)
+        return progress, *as_published(self._versions.shapes, masters, moments, critic)
 
     def _publish(
         self,
@@ -182,12 +176,8 @@ class RankTrainer:
     ) -> PolicyVersion:
         """Let the first rank write the version, and tell the others."""
         ref, parents = VersionRef(job.policy, job.step), (job.start.ref,)
-        details = {
-            "job": job.id,
-            "objective": self._training.name_at(int(job.hyperparameters.get("phase", len(self._training.schedule)))),
-            "hyperparameters": dict(job.hyperparameters),
-            "num_rows": progress.num_rows,
-        }
+        objective = self._training.name_at(settings_of(job, self._training).phase)
+        details = details_of(job, objective, progress.num_rows)
         weights: WeightsRef | None = None
         with self._ranks.together(Boundary.WEIGHTS):
             if self._ranks.is_first:
@@ -200,23 +190,3 @@ class RankTrainer:
         """The first rank's reading of the canary, on all."""
         told = self._ranks.gather(self._versions.canary(tensors) if self._ranks.is_first else None)
         return float(told[0])
-
-
-def _check_job(job: TrainJob, own: pa.Table, borrowed: pa.Table) -> None:
-    """Accept a job whose episodes are those it names, all drawn for training, and whose hyperparameters are known."""
-    for which, table, items in (("own", own, job.items), ("borrowed", borrowed, job.borrowed)):
-        got, expected = set(table.column("item").to_pylist()), set(items)
-        if got != expected:
-            raise ValueError(
-                f"the {which} episodes are of other items than the job's: {len(expected - got)} missing "
-                f"{sorted(expected - got)[:5]}, {len(got - expected)} not asked for {sorted(got - expected)[:5]}"
-            )
-        purposes = set(table.column("purpose").to_pylist()) - {Purpose.TRAIN.value}
-        if purposes:
-            raise ValueError(
-                f"the {which} episodes were drawn for {min(purposes)}; only those drawn for training may be trained on"
-            )
-    if unknown := set(job.hyperparameters) - _HYPERPARAMETERS:
-        raise ValueError(
-            f"this trainer applies no hyperparameter {min(unknown)!r}; expected {', '.join(sorted(_HYPERPARAMETERS))}"
-        )

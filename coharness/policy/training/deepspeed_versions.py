@@ -1,31 +1,19 @@
-"""Versions as one rank sees them: read from disk for the engine, checked as they will be served, published.
+"""Versions as the ranks of a trainer group read and publish them: `versions`, and what an engine of parts adds.
 
-Reading and checking go by a *plain* model, which shares the base's memory and holds no part of the engine: what is published is
-scored as an engine that serves it would score it. Where weights are published in a narrower type than they are trained in, the
-float32 masters travel with the optimizer's state, `master.<parameter>`, so that a continuation loses nothing. Nothing here is an
-exchange. Driven by `deepspeed_member`.
+Where weights are published in a narrower type than they are trained in, the float32 masters travel with the optimizer's state,
+`master.<parameter>`, so that a continuation loses nothing. Nothing here is an exchange. Driven by `deepspeed_member`.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from coharness.config.schema import PolicySection
-from coharness.policy.bases import LoadedBase
-from coharness.policy.canary import CANARY_TOLERANCE, canary_logprob
 from coharness.policy.training.deepspeed_critic import Critic
 from coharness.policy.training.deepspeed_state import check_moments
-from coharness.policy.training.lora import ADAPTER_CONFIG_FILE, adapter_config, fresh_adapter, lora_skeleton
-from coharness.policy.training.member_state import Skeleton, full_skeleton
-from coharness.policy.weights import DiskWeightStore, first_non_finite, read_optimizer, read_weights
-from coharness.records.errors import Boundary, WeightsError
-from coharness.records.ids import derive_seed
-from coharness.records.policy import PolicyVersion, VersionRef, WeightsKind, WeightsRef
-from coharness.records.training import JobResult, JobStatus, MergeJob, TrainJob
+from coharness.policy.training.versions import Versions
+from coharness.records.training import TrainJob
 
 _MASTER: Final = "master."
 
@@ -40,136 +28,36 @@ class Start:
     critic: Mapping[str, Tensor]
 
 
-class Versions:
-    """Reads and writes versions of one base's members; `open` says in which run."""
+def read_start(versions: Versions, job: TrainJob, critic: Critic | None) -> Start:
+    """The member at the job's start, verified.
 
-    def __init__(self, base: LoadedBase, policy: PolicySection) -> None:
-        """Make the plain model.
+    Raises:
+        WeightsError: the version is missing, damaged, of another kind, or of another base.
+    """
+    tensors, optimizer = versions.read(job)
+    moments, source = optimizer or {}, f"version {job.start.ref}"
+    masters = {name: moments.pop(_MASTER + name, tensor) for name, tensor in tensors.items()}
+    head = {} if critic is None or not moments else critic.split(moments, source)
+    check_moments(moments, tensors, source)
+    return Start(masters=masters, moments=moments or None, critic=head)
 
-        Raises:
-            PreflightError: the LoRA settings do not fit the base.
-        """
-        self._base, self._policy = base, policy
-        self._kind = WeightsKind(policy.weights)
-        self._plain = self.new_skeleton()
 
-    def open(self, run_dir: Path) -> None:
-        """Serve this run from here on."""
-        self._run_dir, self._store = run_dir, DiskWeightStore(run_dir)
+def as_published(
+    shapes: Mapping[str, Tensor],
+    masters: Mapping[str, Tensor],
+    moments: Mapping[str, Tensor] | None,
+    critic: Mapping[str, Tensor],
+) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
+    """Weights and optimizer state as they are published, from what was in the engine.
 
-    @property
-    def shapes(self) -> Mapping[str, Tensor]:
-        """Published names with tensors of the shape and type that are published."""
-        return self._plain.shapes
-
-    def new_skeleton(self) -> Skeleton:
-        """A model of the run's shape that shares the base's memory."""
-        is_lora = self._kind is WeightsKind.LORA
-        return lora_skeleton(self._base.model, self._policy.lora) if is_lora else full_skeleton(self._base.model)
-
-    def read(self, job: TrainJob, critic: Critic | None) -> Start:
-        """The member at the job's start, verified.
-
-        Raises:
-            WeightsError: the version is missing, damaged, of another kind, or of another base.
-        """
-        start = job.start.weights
-        if start.kind is WeightsKind.BASE:
-            shapes = self._plain.shapes
-            is_lora = self._kind is WeightsKind.LORA
-            fresh = fresh_adapter(shapes, derive_seed("adapter", job.policy, job.seed)) if is_lora else shapes
-            return Start(masters=fresh, moments=None, critic={})
-        if start.kind is not self._kind:
-            raise WeightsError(
-                f"version {job.start.ref} holds {start.kind} weights, expected {self._kind} as policy.weights says "
-                "(a run directory continued with another config?)"
-            )
-        source = f"version {job.start.ref}"
-        tensors = read_weights(self._run_dir, start)
-        self._plain.check(tensors, source)
-        moments = read_optimizer(self._run_dir, start) if start.has_optimizer else {}
-        masters = {name: moments.pop(_MASTER + name, tensor) for name, tensor in tensors.items()}
-        head = {} if critic is None else critic.split(moments, source)
-        check_moments(moments, tensors, source)
-        scored = self.canary(tensors)
-        if not abs(scored - start.canary) <= CANARY_TOLERANCE:
-            raise WeightsError(
-                f"{source} scores {scored:.6f} on the canary, expected {start.canary:.6f}; its weights are whole, "
-                f"so the base is another one than it was trained on (here: {self._base.spec.name})"
-            )
-        return Start(masters=masters, moments=moments or None, critic=head)
-
-    def published(
-        self, masters: Mapping[str, Tensor], moments: Mapping[str, Tensor] | None, critic: Mapping[str, Tensor]
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
-        """Weights and optimizer state as they are published, from what was in the engine."""
-        tensors = {name: master.to(self.shapes[name].dtype) for name, master in masters.items()}
-        if moments is None:
-            return tensors, None
-        wider = {_MASTER + name: m for name, m in masters.items() if tensors[name].dtype != m.dtype}
-        return tensors, {**moments, **wider, **critic}
-
-    def canary(self, tensors: Mapping[str, Tensor]) -> float:
-        """Log-probability of the canary text under these weights."""
-        self._plain.install({name: nn.Parameter(tensor, requires_grad=False) for name, tensor in tensors.items()})
-        return canary_logprob(self._plain.model, self._base.codec)
-
-    def write(
-        self,
-        ref: VersionRef,
-        tensors: Mapping[str, Tensor],
-        optimizer: Mapping[str, Tensor] | None,
-        canary: float,
-        parents: tuple[VersionRef, ...],
-        operator: str,
-        details: Mapping[str, object],
-    ) -> WeightsRef:
-        """Publish a version.
-
-        Args:
-            ref: Its name.
-            tensors: Its weights by published name.
-            optimizer: Its optimizer state, None where a continuation begins with a fresh one.
-            canary: Their score.
-            parents: What it came from.
-            operator: How.
-            details: What else its manifest tells.
-
-        Raises:
-            WeightsError: as `DiskWeightStore.publish`.
-        """
-        texts = {}
-        if self._kind is WeightsKind.LORA:
-            texts[ADAPTER_CONFIG_FILE] = adapter_config(self._policy.lora, str(self._base.spec.path))
-        manifest = {
-            "base": self._base.spec.name,
-            "base_digest": self._base.spec.digest,
-            "operator": operator,
-            "parents": [str(parent) for parent in parents],
-            **details,
-        }
-        return self._store.publish(ref, tensors, self._kind, optimizer, canary, manifest, texts)
-
-    def publish_merged(self, job: MergeJob, tensors: Mapping[str, Tensor]) -> JobResult:
-        """Publish merged weights as version 0 of `job.child`, without optimizer state; costs are left to the caller."""
-        ref, what = VersionRef(job.child, 0), f"merge {job.rule} into {job.child}"
-        try:
-            self._plain.check(tensors, what)
-            bad = first_non_finite(tensors)
-            canary = math.nan if bad is not None else self.canary(tensors)
-            if not math.isfinite(canary):
-                found = f"tensor {bad!r} is not finite" if bad is not None else f"the canary is {canary}"
-                return JobResult(job=job.id, status=JobStatus.QUARANTINED, message=f"{what}: {found}")
-            parents = tuple(parent.ref for parent in job.parents)
-            details = {"job": job.id, "rule": job.rule, "weights": list(job.weights)}
-            weights = self.write(ref, tensors, None, canary, parents, "merge", details)
-        except WeightsError as error:
-            text = f"{type(error).__name__}: {error}"
-            return JobResult(job=job.id, status=JobStatus.FAILED, boundary=Boundary.WEIGHTS, message=text)
-        version = PolicyVersion(ref=ref, weights=weights, parents=parents, operator="merge")
-        return JobResult(job=job.id, status=JobStatus.DONE, version=version)
-
-    def base_tensors(self) -> dict[str, Tensor]:
-        """What a member that is still the base would publish: the base's parameters, or an adapter that changes nothing."""
-        shapes = self._plain.shapes
-        return fresh_adapter(shapes, seed=0) if self._kind is WeightsKind.LORA else dict(shapes)
+    Args:
+        shapes: Published names with tensors of the type that is published.
+        masters: Weights in the type they are trained in.
+        moments: Optimizer state.
+        critic: The critic's.
+    """
+    tensors = {name: master.to(shapes[name].dtype) for name, master in masters.items()}
+    if moments is None:
+        return tensors, None
+    wider = {_MASTER + name: m for name, m in masters.items() if tensors[name].dtype != m.dtype}
+    return tensors, {**moments, **wider, **critic}

@@ -1,5 +1,7 @@
 """Replay recomputes every decision; resume goes on after a death at any frame without losing or repeating work."""
 
+import copy
+import shutil
 from collections import Counter
 
 import pytest
@@ -41,10 +43,18 @@ def truncate_frames(run, keep):
     run.snapshot_path.unlink(missing_ok=True)
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that ended, and the fleet that carried it out."""
+    fleet = SimulatedFleet(lag=3)
+    return simulated_run(tmp_path_factory.mktemp("runs") / "whole", fleet, budget={"rollouts": 2_000})[0], fleet
+
+
 @pytest.mark.parametrize("share", [0.05, 0.4, 0.8])
-def test_a_run_that_died_at_any_frame_goes_on(tmp_path, share):
-    first = SimulatedFleet(lag=3)
-    run, _ = simulated_run(tmp_path / "run", first, budget={"rollouts": 2_000})
+def test_a_run_that_died_at_any_frame_goes_on(tmp_path, whole, share):
+    # What a fleet has published and stored is taken over by the next one, so each death has its own of both.
+    (source, fleet), path = whole, tmp_path / "run"
+    run, first = RunDir.open(shutil.copytree(source.path, path)), copy.deepcopy(fleet)
     num_frames = sum(1 for _ in read_frames(run.journal_dir))
     truncate_frames(run, max(int(num_frames * share), 2))
     second = SimulatedFleet(lag=3, before=first)
@@ -67,7 +77,8 @@ def test_a_run_that_died_at_any_frame_goes_on(tmp_path, share):
     assert leased == done
     assert set(leased.values()) == {1}
     assert set(trained.values()) <= {1}
-    assert replay_run(run.path).state_digest == replay_run(run.path).recorded_digest
+    report = replay_run(run.path)
+    assert report.state_digest == report.recorded_digest
 
 
 def test_a_soft_stop_drains_and_leaves_a_resumable_run(tmp_path):

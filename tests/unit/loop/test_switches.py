@@ -29,8 +29,16 @@ def clones(path: Path, **evolution: object) -> list[tuple[ev.Clone, dict[str, fl
     return found
 
 
-def test_without_selection_nobody_is_replaced_and_training_goes_on(tmp_path: Path) -> None:
-    assert clones(tmp_path / "with")
+@pytest.fixture(scope="module")
+def explored(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[ev.Clone, dict[str, float]]]:
+    """The clones of a run without a switch."""
+    return clones(tmp_path_factory.mktemp("explored") / "run")
+
+
+def test_without_selection_nobody_is_replaced_and_training_goes_on(
+    tmp_path: Path, explored: list[tuple[ev.Clone, dict[str, float]]]
+) -> None:
+    assert explored
     _, core = simulated_run(
         tmp_path / "without",
         budget={"rollouts": 6_000},
@@ -40,8 +48,9 @@ def test_without_selection_nobody_is_replaced_and_training_goes_on(tmp_path: Pat
     assert all(member.updates > 0 for member in core.state.members)
 
 
-def test_clones_move_what_they_inherit_unless_told_to_keep_it(tmp_path: Path) -> None:
-    explored = clones(tmp_path / "explore" / "run")
+def test_clones_move_what_they_inherit_unless_told_to_keep_it(
+    tmp_path: Path, explored: list[tuple[ev.Clone, dict[str, float]]]
+) -> None:
     kept = clones(tmp_path / "inherit" / "run", hyperparameters="inherit")
     assert explored
     assert kept

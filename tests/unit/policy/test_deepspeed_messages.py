@@ -26,7 +26,7 @@ from coharness.records.errors import Boundary
 from coharness.records.ids import JobId, PolicyId
 from coharness.records.policy import PolicyVersion, VersionRef, WeightsKind, WeightsRef
 from coharness.records.training import JobResult, JobStatus, MergeJob
-from coharness.testing.trainers import random_base, toy_episodes, toy_job
+from coharness.testing.toy_training import random_base, toy_episodes, toy_job
 
 POLICY = PolicySection.model_validate({"weights": "lora", "dtype": "bfloat16"})
 TRAINING = TrainingSection.model_validate({"objective": "ppo", "deepspeed": {"stage": 3, "world_size": 2}})

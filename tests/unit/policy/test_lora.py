@@ -16,7 +16,7 @@ from coharness.policy.training.torch_trainer import TorchTrainer
 from coharness.policy.weights import DiskWeightStore, read_weights
 from coharness.records.errors import PreflightError
 from coharness.records.policy import PolicyVersion, WeightsKind
-from coharness.testing.trainers import base_version, random_base, toy_episodes, toy_job
+from coharness.testing.toy_training import base_version, random_base, toy_episodes, toy_job
 
 SECTION = LoraSection(rank=3, alpha=6.0, use_rslora=True, target_modules=("q_proj", "down_proj"))
 

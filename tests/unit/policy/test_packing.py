@@ -11,7 +11,7 @@ from coharness.policy.bases import LoadedBase
 from coharness.policy.rows import Rows, micro_batches, pad, rows_of, sft_rows, split_steps
 from coharness.policy.training.forward import CausalModel
 from coharness.policy.training.packing import Cut, cut
-from coharness.testing.trainers import random_base, toy_episodes
+from coharness.testing.toy_training import random_base, toy_episodes
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from coharness.records.episode import Episode, Score, StopReason, episodes_to_ta
 from coharness.records.ids import ItemId, PolicyId
 from coharness.records.policy import PolicyVersion, VersionRef
 from coharness.records.training import JobResult, JobStatus
-from coharness.testing.trainers import base_version, random_base, toy_episodes, toy_job
+from coharness.testing.toy_training import base_version, random_base, toy_episodes, toy_job
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from coharness.policy.weights import DiskWeightStore, read_optimizer, read_weigh
 from coharness.records.ids import PolicyId
 from coharness.records.policy import PolicyVersion, VersionRef
 from coharness.records.training import JobResult, JobStatus
-from coharness.testing.trainers import base_version, random_base, toy_episodes, toy_job
+from coharness.testing.toy_training import base_version, random_base, toy_episodes, toy_job
 
 ALL = ("sft", "dpo", "ipo", "kto", "grpo", "dr_grpo", "dapo", "gspo", "cispo", "ppo")
 

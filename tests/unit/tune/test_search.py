@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -174,19 +175,29 @@ def test_a_class_of_this_process_and_a_space_of_domains_are_enough(tmp_path: Pat
 # Kills --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rule", [{"type": "truncation"}, {"type": "pb2"}], ids=["truncation", "pb2"])
+@pytest.fixture(scope="module", params=["truncation", "pb2"])
+def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """A search that has run to its end and kept all checkpoints, and the result of the same search without them."""
+    folder, rule = tmp_path_factory.mktemp("finished"), {"type": request.param}
+    found = search(config(folder / "whole", selection=rule))
+    search(config(folder / "kept", selection=rule, keep_checkpoints=True))
+    return folder, found
+
+
 @pytest.mark.parametrize("cut", [1, 2, 9, 23])
-def test_a_search_cut_anywhere_goes_on_to_the_same_decisions(tmp_path: Path, cut: int, rule: dict[str, Any]) -> None:
-    whole = search(config(tmp_path / "whole", selection=rule))
-    # Checkpoints as they were cannot be rebuilt from the journal alone, so the cut run keeps all of its own.
-    search(config(tmp_path / "cut", selection=rule, keep_checkpoints=True))
+def test_a_search_cut_anywhere_goes_on_to_the_same_decisions(
+    tmp_path: Path, finished: tuple[Path, Any], cut: int
+) -> None:
+    folder, whole = finished
+    # Checkpoints as they were cannot be rebuilt from the journal alone, so the cut run has kept all of its own.
+    shutil.copytree(folder / "kept", tmp_path / "cut")
     journal = tmp_path / "cut" / "journal.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join(lines[: 1 + cut]) + lines[1 + cut][: len(lines[1 + cut]) // 2])
     (tmp_path / "cut" / "checkpoints" / "half-written").mkdir()
     again = resume(tmp_path / "cut")
     assert again == whole
-    assert without_times(events(tmp_path / "cut")) == without_times(events(tmp_path / "whole"))
+    assert without_times(events(tmp_path / "cut")) == without_times(events(folder / "whole"))
 
 
 def test_a_finished_search_is_not_run_again(tmp_path: Path) -> None:
