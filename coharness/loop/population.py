@@ -5,6 +5,7 @@ import numpy as np
 from coharness.config.merging import merge_rules_of
 from coharness.evolution.exploit import Candidate, choose_exploit
 from coharness.evolution.operator_choice import Tried, choose_operator
+from coharness.evolution.selection.in_run import RUN_RULES, exploit_by_rule
 from coharness.harness.compile import serving_format
 from coharness.loop.choosing import is_choosing
 from coharness.loop.context import FILL_PER_CELL, Context
@@ -90,9 +91,11 @@ def _assessed(state: State, ctx: Context) -> list[Assessed]:
 
 
 def due_exploit(state: State, ctx: Context, ranking: Ranking) -> ev.Clone | None:
-    """The most certain replacement after an assessment, at most one an assessment."""
+    """The replacement that `evolution.exploit` asks for after an assessment, at most one an assessment."""
+    evolution = ctx.config.evolution
+    rule = evolution.exploit
     if (
-        ctx.config.evolution.exploit == "none"
+        rule == "none"
         or not trains_weights(state, ctx)
         or is_closing(state, ctx)
         or state.fill_pending
@@ -104,7 +107,6 @@ def due_exploit(state: State, ctx: Context, ranking: Ranking) -> ev.Clone | None
     lead = ranking.lead
     if lead is None:
         return None
-    evolution = ctx.config.evolution
     racing = {t.proposal.manifest["replaces"] for t in state.tests.values() if t.proposal.kind is ProposalKind.MERGE}
     candidates = []
     for member in state.members:
@@ -118,7 +120,16 @@ def due_exploit(state: State, ctx: Context, ranking: Ranking) -> ev.Clone | None
                 ancestor=member.ancestor if young else member.policy,
             )
         )
-    exploit = choose_exploit(candidates, evolution.exploit_probability, evolution.clone_cap)
+    if rule == "posterior":
+        exploit = choose_exploit(candidates, evolution.exploit_probability, evolution.clone_cap)
+    else:
+        exploit = exploit_by_rule(
+            RUN_RULES[rule],
+            candidates,
+            {m.policy: ranking.fitness(m, lead.harness).cells for m in state.members},
+            evolution.clone_cap,
+            lambda policy: np.random.default_rng(derive_seed("exploit", ctx.config.seed, state.fill_done_at, policy)),
+        )
     if exploit is None:
         return None
     donor = state.member(exploit.donor)

@@ -1,0 +1,1 @@
+"""Population-based search over the hyperparameters of GRPO on the tiny base."""
