@@ -4,6 +4,11 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
+
+# A property is about what comes out, not how fast on a busy machine; pytest's own timeout ends what hangs.
+settings.register_profile("coharness", deadline=None)
+settings.load_profile("coharness")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -15,6 +15,7 @@ from coharness.config.schema import RunConfig
 if TYPE_CHECKING:
     from clusters.doctor import Finding
     from coharness.loop.engine import Engine, StopKind
+    from coharness.reward.images.society import MakePool as MakeTrialPool
     from coharness.studies.cells import Launch
     from coharness.tune.api import MakePool
     from coharness.tune.config import TuneConfig
@@ -72,6 +73,24 @@ def cell_launch(parallel: int, *, on_ray: bool) -> "Iterator[Launch]":
         from coharness.studies.cells import start_here
 
         yield start_here
+
+
+@contextmanager
+def trial_pool(workers: int, *, deadline_s: float, on_ray: bool) -> "Iterator[MakeTrialPool]":
+    """What opens the pool that judges trials of libraries: threads of this process, or, with a session around it, Ray actors.
+
+    Raises:
+        PreflightError: the Ray cluster cannot be reached, is too small, or its workers would run other code than this.
+    """
+    if on_ray:
+        from actors.library import trials_on_ray
+
+        with trials_on_ray(workers, deadline_s) as open_pool:
+            yield lambda spec, _: open_pool(spec)
+    else:
+        from coharness.reward.library.trial_pool import ThreadPool
+
+        yield lambda _, judge: ThreadPool(judge, workers)
 
 
 def _in_this_process(run_dir: Path, resume: bool, on_status: OnStatus, should_stop: ShouldStop) -> "StopKind":

@@ -10,8 +10,7 @@ from coharness.cli.exit_codes import ExitCode
 from coharness.records.errors import ConfigError
 
 if TYPE_CHECKING:
-    from coharness.reward.library.library import Library
-    from coharness.reward.library.vlm import VlmJudge
+    from coharness.reward.images.endpoint_model import EndpointModel
 
 
 Kind = Annotated[str, typer.Option("--kind", help="Rows: editreward-data, editreward-bench or genai-bench.")]
@@ -101,31 +100,53 @@ def evolve_model(
     cache: Annotated[
         Path | None, typer.Option("--cache", help="File that keeps judgments; none is paid for twice.")
     ] = None,
-    max_calls: Annotated[int, typer.Option("--max-calls", min=0, help="Paid calls at most.")] = 100_000,
+    max_calls: Annotated[
+        int,
+        typer.Option("--max-calls", min=0, help="Paid calls at most; Ray workers and this process have equal shares."),
+    ] = 100_000,
     islands: Annotated[int, typer.Option("--islands", min=1, help="Lineages that exchange entries.")] = 3,
     trials: Annotated[int, typer.Option("--trials", min=1, help="Proposals that are judged at most.")] = 60,
     workers: Annotated[int, typer.Option("--workers", min=1, help="Trials at once.")] = 4,
+    fleet: Annotated[
+        str,
+        typer.Option("--fleet", help="local: threads of this process; ray: a worker a trial, deadlines kept by force."),
+    ] = "local",
+    deadline: Annotated[
+        float, typer.Option("--deadline", min=1.0, help="Seconds for one trial on Ray; then its worker is replaced.")
+    ] = 1800.0,
+    telling: Annotated[
+        str,
+        typer.Option("--telling", help="arrival: nobody waits; asked: one result for a seed and a number of workers."),
+    ] = "arrival",
     seed: Annotated[int, typer.Option("--seed", help="Of splits and order.")] = 0,
 ) -> None:
     """Evolve a library by a model over endpoints: an asynchronous population, each change gated on fresh pairs."""
+    from coharness.cli.compose import trial_pool
     from coharness.reward.images.extra import require_images
 
     require_images()
     from coharness.reward.images.society import evolve_by_model
+    from coharness.reward.library.society import Telling
 
-    complete, make = _vlm(endpoint, model, key_env, cache, max_calls)
-    report = evolve_by_model(
-        file,
-        store,
-        complete,
-        make,
-        kind=_kind(kind),
-        start=start,
-        islands=islands,
-        trials=trials,
-        workers=workers,
-        seed=seed,
-    )
+    for option, word, known in (("--fleet", fleet, ("local", "ray")), ("--telling", telling, tuple(Telling))):
+        if word not in known:
+            raise ConfigError(f"{option}: got {word!r:.40}, expected one of {', '.join(known)}")
+    asked = _model(endpoint, model, key_env, cache, max_calls)
+    if fleet == "ray":
+        asked = asked.shared_by(workers + 1, store.absolute() / "judgments.sqlite")
+    with trial_pool(workers, deadline_s=deadline, on_ray=fleet == "ray") as make_pool:
+        report = evolve_by_model(
+            file,
+            store,
+            asked,
+            make_pool,
+            kind=_kind(kind),
+            start=start,
+            islands=islands,
+            trials=trials,
+            seed=seed,
+            telling=Telling(telling),
+        )
     typer.echo(json.dumps(report))
     raise typer.Exit(ExitCode.DONE)
 
@@ -201,9 +222,10 @@ def _compare(
     from coharness.reward.images.extra import require_images
 
     require_images()
+    from coharness.reward.images.flags import text_flags
     from coharness.reward.images.work import compare_file
 
-    make = _vlm(endpoint, model, key_env, cache, max_calls)[1] if endpoint else None
+    make = _model(endpoint, model, key_env, cache, max_calls).open(text_flags)[1] if endpoint else None
     results, figures = compare_file(library, file, kind=_kind(kind), tie=tie, vlm=make)
     if as_json:
         for result in results:
@@ -261,28 +283,12 @@ def _kind(name: str) -> Any:
     return RecordKind(name)
 
 
-def _vlm(endpoint: list[str], model: str | None, key_env: str | None, cache: Path | None, max_calls: int) -> Any:
-    from coharness.reward.images.flags import text_flags
-    from coharness.reward.images.work import instruments_of
-    from coharness.reward.judges.budget import Budget
-    from coharness.reward.judges.cache import JudgmentCache
-    from coharness.reward.judges.client import ChatClient
-    from coharness.reward.judges.pool import EndpointPool
-    from coharness.reward.judges.secrets import key_from_env
-    from coharness.reward.library.router import CachedRouter, LexicalRouter
-    from coharness.reward.library.vlm import VlmJudge, over_endpoints
+def _model(
+    endpoint: list[str], model: str | None, key_env: str | None, cache: Path | None, max_calls: int
+) -> "EndpointModel":
+    from coharness.reward.images.endpoint_model import EndpointModel
 
-    if not model:
-        raise ConfigError("--endpoint needs --model, the model's name there")
-    key = key_from_env(key_env)
-    clients = [ChatClient(base=base, model=model, key=key, max_output_tokens=2048) for base in endpoint]
-    kept = JudgmentCache(cache)
-    complete = over_endpoints(EndpointPool(clients), Budget(max_calls=max_calls, max_tokens=500_000_000))
-    router = CachedRouter(LexicalRouter(), kept)
-
-    def make(library: "Library") -> "VlmJudge":
-        return VlmJudge(
-            complete, library, router, model=model, instruments=instruments_of, cache=kept, flags=text_flags
-        )
-
-    return complete, make
+    return EndpointModel(
+        endpoints=tuple(endpoint), name=model or "", key_env=key_env, cache=None if cache is None else str(cache),
+        max_calls=max_calls,
+    )  # fmt: skip

@@ -12,6 +12,8 @@ from coharness.harness.templates import HINTS, TEMPLATES
 from coharness.records.errors import ConfigError
 from coharness.records.harness import EpisodeGenes, Harness, PromptGenes, RewardGenes, SamplingGenes, TaskGene
 from coharness.reward.algebra import rule_from_json
+from coharness.reward.algebra.part import Part
+from coharness.reward.algebra.rule import Rule
 from coharness.reward.score import CODE_PARTS, JUDGE_PREFIX, OWN_PARTS
 from coharness.tasks.formats import FORMATS
 from coharness.tasks.sources import TaskSources
@@ -148,10 +150,12 @@ def _reward_rule(config: RunConfig) -> dict[str, Any]:
                     f"harness.reward_rule reads {name!r} and no judge is configured; set reward.judge, or leave the part out"
                 )
         elif fnmatch.filter(CODE_PARTS, name):
-            if not all(isinstance(section, CodeTasks) for section in config.tasks):
+            others = not all(isinstance(section, CodeTasks) for section in config.tasks)
+            if others and rule.evaluate(Part.ok(own, 1.0) for own in _given_parts(rule)).value is None:
                 raise ConfigError(
-                    f"harness.reward_rule reads {name!r}, which only attempts at code tasks have, and there are other tasks; "
-                    "leave the part out, or the tasks"
+                    f"harness.reward_rule reads {name!r}, which only attempts at code tasks have, and there are other tasks, "
+                    "whose attempts it leaves without a reward; put it into a mean with `quorum: 0` beside parts that all "
+                    "attempts have, or leave out the part or the tasks"
                 )
         elif not fnmatch.filter(OWN_PARTS, name):
             known = ", ".join((*OWN_PARTS, *CODE_PARTS))
@@ -159,6 +163,11 @@ def _reward_rule(config: RunConfig) -> dict[str, Any]:
                 f"harness.reward_rule reads {name!r}, which no attempt has; known are {known}, {JUDGE_PREFIX}..."
             )
     return rule.to_json()
+
+
+def _given_parts(rule: Rule) -> list[str]:
+    """Parts of an attempt at a task that asks for no code, the judge's among them."""
+    return [*OWN_PARTS, *(name for name in rule.names if name.startswith(JUDGE_PREFIX))]
 
 
 def full_range(harness: Harness, space: GeneSpace) -> Harness:

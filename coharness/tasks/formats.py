@@ -2,16 +2,19 @@
 
 A format is named by one gene of a harness, so which way of answering suits a family is found by evolution. Invariant:
 `extract(render(solution)) == solution.answer` for every format and every answer without surrounding white space (the
-boxed format also needs braces or backslashes that LaTeX could write). `extract` never looks at the expected answer and
-never guesses: a completion that breaks its format has no answer (None).
+boxed format also needs braces or backslashes that LaTeX could write; a format that `is_ending` gives the end of the answer).
+`extract` never looks at the expected answer and never guesses: a completion that breaks its format has no answer (None).
 
-Two groups. The *cued* formats are for a small raw base that reads characters: one cue character after the question says
+Three groups. The *cued* formats are for a small raw base that reads characters: one cue character after the question says
 which format is wanted. Echo, filler and doubled cost tokens and carry nothing; they are there so that a search over
-formats has something to reject. The *text* formats are for chat models, asked for by an instruction.
+formats has something to reject. The *text* formats are for chat models, asked for by an instruction. The *code* formats carry
+Python, fenced as chat models write it, or as the body alone of a function that the question begins.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from coharness.tasks.fences import has_fence, last_block, write_block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +30,8 @@ class Solution:
     "The same from the right end."
     steps: str = ""
     "A solution in prose, before the answer."
+    body: str = ""
+    "The answer without its beginning, where the question holds that: a function's body."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +47,14 @@ class AnswerFormat:
     "A reference completion."
     extract: Callable[[str], str | None]
     "The answer a completion carries, stripped; None where it breaks the format."
+    is_ending: bool = False
+    "Whether it carries only the end of the answer, for a verifier that knows the beginning."
+
+    def is_faithful(self, read: str | None, answer: str) -> bool:
+        """Whether what was read of a reference is all of the answer that this format carries."""
+        if self.is_ending:
+            return bool(read) and answer.endswith(read or "")
+        return read == answer
 
 
 # Cued formats -------------------------------------------------------------------------------------------------------
@@ -175,6 +188,27 @@ def _extract_tagged(completion: str) -> str | None:
     return answer.strip() if opened and closed else None
 
 
+# Code formats -------------------------------------------------------------------------------------------------------
+
+
+def _render_fenced(solution: Solution) -> str:
+    return write_block(solution.answer)
+
+
+def _extract_fenced(completion: str) -> str | None:
+    return (last_block(completion) or "").strip() or None
+
+
+def _render_body(solution: Solution) -> str:
+    return solution.body
+
+
+def _extract_body(completion: str) -> str | None:
+    # Chat models fence whatever is code; then the block is the body, and the rest is talk.
+    body = last_block(completion) if has_fence(completion) else completion
+    return (body or "").strip() or None
+
+
 _ALL = (
     AnswerFormat(
         name="plain",
@@ -260,6 +294,21 @@ _ALL = (
         render=_render_worked,
         extract=_extract_answer_line,
     ),
+    AnswerFormat(
+        name="fenced",
+        cue="\n",
+        instruction="Write the whole function in one block that begins with ```python and ends with ```.",
+        render=_render_fenced,
+        extract=_extract_fenced,
+    ),
+    AnswerFormat(
+        name="body",
+        cue="\n    ",
+        instruction="Go on where the function ends: write the lines of its body alone.",
+        render=_render_body,
+        extract=_extract_body,
+        is_ending=True,
+    ),
 )
 
 FORMATS: dict[str, AnswerFormat] = {answer_format.name: answer_format for answer_format in _ALL}
@@ -267,6 +316,9 @@ FORMATS: dict[str, AnswerFormat] = {answer_format.name: answer_format for answer
 
 CUED_FORMATS = ("plain", "trace", "backward", "echo", "filler", "mirror", "doubled")
 """Formats of the built-in families, the plain one first."""
+
+CODE_FORMATS = ("fenced", "body", "answer_line", "tagged")
+"""Formats of functions to write."""
 
 
 def render_references(names: tuple[str, ...], solution: Solution) -> dict[str, str]:

@@ -92,7 +92,7 @@ def simple_source(
     Raises:
         TaskError: no levels, no formats, or a format that does not exist or needs more than an answer.
     """
-    possible = [f for f in FORMATS if f not in ("trace", "backward", "echo", "filler", "worked")]
+    possible = [f for f in FORMATS if f not in ("trace", "backward", "echo", "filler", "worked", "body")]
     wrong = [f for f in formats if f not in possible]
     if wrong or not formats:
         raise TaskError(f"{name}: formats are some of {', '.join(possible)}; got {list(formats)}")

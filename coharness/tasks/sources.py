@@ -148,6 +148,10 @@ def _build(section: TaskSection, root: Path) -> TaskSource:
             from coharness.tasks.reasoning_gym import ReasoningGymSource
 
             return ReasoningGymSource(section)
+        case CodeTasks(path=None):
+            from coharness.tasks.code_builtin import BuiltinCodeSource
+
+            return BuiltinCodeSource(section)
         case CodeTasks():
             from coharness.tasks.code import CodeSource
 

@@ -30,6 +30,28 @@ def test_text_formats_read_back_any_text_without_their_own_marks(answer: str, st
         assert carried(name, answer, steps=steps) == answer
 
 
+@given(answer=TEXTS.filter(bool) | st.lists(st.sampled_from(["```", "`````", "x = 1", "", "    ```py"])).map("\n".join))
+def test_a_block_carries_any_code_even_fences(answer: str) -> None:
+    answer = answer.replace("\r", "").strip()
+    if answer:
+        assert carried("fenced", answer) == answer
+
+
+@given(
+    blocks=st.lists(st.sampled_from(["return 1", "x = 2\n    return x", "pass"]), min_size=1, max_size=3),
+    talk=st.lists(st.text(alphabet=string.ascii_letters + " `#:.(){}", max_size=30), min_size=4, max_size=4),
+    fence=st.sampled_from(["```", "```python", "````py", "  ```Python3"]),
+)
+def test_of_several_blocks_the_last_one_counts_whatever_is_said_around_them(
+    blocks: list[str], talk: list[str], fence: str
+) -> None:
+    talk = [line.replace("```", "") for line in talk]
+    end = "".join(c for c in fence if c in " `")
+    text = talk[-1] + "".join(f"\n{fence}\n{block}\n{end}\n{line}" for block, line in zip(blocks, talk, strict=False))
+    for name in ("fenced", "body"):
+        assert FORMATS[name].extract(text) == blocks[-1]
+
+
 @given(answer=TEXTS.filter(lambda t: "\\" not in t))
 def test_boxed_reads_back_any_braces(answer: str) -> None:
     assert carried("boxed", answer) == answer
@@ -84,6 +106,22 @@ def test_an_answer_that_is_read_has_no_white_space_around_it(completion: str) ->
         ("tagged", "<answer>1", None),
         ("tagged", "1</answer>", None),
         ("worked", "2 + 2 = 4\nAnswer: 4", "4"),
+        ("fenced", "def f():\n    return 1", None),
+        ("fenced", "```python\nreturn 1", None),
+        ("fenced", "```python\n\n```", None),
+        ("fenced", "```python\nreturn 1```", None),
+        ("fenced", "```python\nreturn 1\n```", "return 1"),
+        ("fenced", "```\r\nreturn 1\r\n```\r\n", "return 1"),
+        ("fenced", "```python\nreturn 1\n```\nIt prints:\n```text\n1\n```", "return 1"),
+        ("fenced", "```python\nreturn 1\n```\nor\n```python\nreturn 2", "return 1"),
+        ("fenced", "```js\nreturn 1\n```", None),
+        ("fenced", "```python\nx = 1\n```python\nreturn x\n```", "x = 1\n```python\nreturn x"),
+        ("fenced", "````python\n```\nreturn 1\n````", "```\nreturn 1"),
+        ("fenced", "see ```x``` for it", None),
+        ("body", "    t = 1\n    return t\n", "t = 1\n    return t"),
+        ("body", "Sure:\n```python\n    return 1\n```", "return 1"),
+        ("body", "```python\nreturn 1", None),
+        ("body", "  \n", None),
     ],
 )
 def test_how_completions_are_read(name: str, completion: str, answer: str | None) -> None:

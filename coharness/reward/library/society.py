@@ -1,6 +1,6 @@
-"""Runs a population of libraries with threads: trials are judged as they come, by a model, and nobody waits for all.
+"""Runs a population of libraries: trials are judged side by side, by a model, and nobody waits for all.
 
-    population ──ask──▶ thread: judge the incumbent and the challenger on the confirming pairs ──tell──▶ population
+    population ──ask──▶ a worker judges incumbent and challenger on the confirming pairs ──tell──▶ population
          ▲                                                                                        │
          └── proposals ◄── an analyser reads where the island's library errs on the proposing pairs ◄┘
 
@@ -12,8 +12,8 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 import numpy as np
 
@@ -27,11 +27,12 @@ from coharness.reward.library.population import LibraryPopulation, LibraryTrial,
 from coharness.reward.library.preferences import Label
 from coharness.reward.library.proposals import Proposal, read_signals
 from coharness.reward.library.table import PairTable
+from coharness.reward.library.trial_pool import Judged, TrialPool, wait_for
 from coharness.reward.library.vlm import Complete, PairTask, VlmJudge
 
 logger = logging.getLogger(__name__)
 WAIT_S = 600.0
-"""Seconds after which a society whose every thread is silent says so."""
+"""Seconds after which a society whose every worker is silent says so."""
 _MARGIN = {Label.A: 1.0, Label.B: -1.0, Label.TIE: 0.0}
 
 
@@ -44,41 +45,54 @@ class LabelledPair:
     group: str
 
 
+class Telling(StrEnum):
+    """The order in which a population hears of its trials."""
+
+    ARRIVAL = "arrival"
+    "As they end: nobody waits for the slowest, and chance of timing has a say."
+    ASKED = "asked"
+    "As they were asked for: a seed and a number of workers give one result on any pool, and a slow trial holds up the others."
+
+
 def improve(
     population: LibraryPopulation,
     propose: Propose,
-    judge: Callable[[LibraryTrial], Comparison | None],
+    pool: TrialPool,
     *,
     trials: int,
-    workers: int,
+    telling: Telling = Telling.ARRIVAL,
 ) -> LibraryPopulation:
     """Let a population work until it has nothing to try, or for a number of trials.
 
     Args:
         population: where it stands.
         propose: gives proposals for a library; called in this thread.
-        judge: judges one trial, in a thread of its own; None is a failed judgment.
+        pool: judges the trials, as many at once as it has room for; it stays open.
         trials: at most.
-        workers: trials at once.
+        telling: when the population hears of what.
     """
     asked = 0
-    running: dict[Future[Comparison | None], int] = {}
-    with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="library-trial") as threads:
-        while True:
-            while asked < trials and len(running) < workers:
-                population, trial = population.ask(propose)
-                if trial is None:
-                    break
-                asked += 1
-                running[threads.submit(judge, trial)] = trial.number
-            if not running:
-                return population
-            done, _ = wait(running, timeout=WAIT_S, return_when=FIRST_COMPLETED)
-            if not done:
-                logger.warning("no trial of %d has come back for %.0f s; still waiting", len(running), WAIT_S)
-            # In the order in which they were asked for: of two that are done at once, chance must not choose.
-            for future in sorted(done, key=lambda future: running[future]):
-                population = population.tell(running.pop(future), future.result())
+    out: list[int] = []
+    ended: dict[int, Judged] = {}
+    while True:
+        while asked < trials and len(out) < pool.size:
+            population, trial = population.ask(propose)
+            if trial is None:
+                break
+            asked += 1
+            out.append(trial.number)
+            pool.submit(trial)
+        if not out:
+            return population
+        if telling is Telling.ARRIVAL or out[0] not in ended:
+            ended |= {judged.number: judged for judged in wait_for(pool, len(out) - len(ended), WAIT_S)}
+        # Of several that have ended, the one asked for first comes first: chance must not choose. What is told may change
+        # what is asked next, so in the order of asking one alone is told before the next is asked.
+        due = [number for number in out if number in ended] if telling is Telling.ARRIVAL else out[:1]
+        for number in due:
+            if number in ended:
+                population = population.tell(number, ended.pop(number).found)
+                out.remove(number)
 
 
 class ModelTrials:

@@ -6,6 +6,7 @@ Owns one `Sandbox` and the examinations prepared so far. One thread at a time dr
 import ast
 import re
 import textwrap
+import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ _LOAD_ERRORS = frozenset(
     {"SyntaxError", "IndentationError", "TabError", "NameError", "ModuleNotFoundError", "ImportError"}
 )
 _MAX_CHARS = 100_000
+_UNTOLD = (ValueError, RecursionError, MemoryError)
+"""What parsing may end in that says nothing of the program's syntax."""
 _KEPT = 512
 """Examinations kept; each holds a test's calls."""
 
@@ -80,7 +83,21 @@ class CodeGrader:
             PreflightError: no layer that may be used works here.
         """
         examination = self._prepare(test)
-        program = Program(code=assemble(test, prompt, answer), entry=test.entry, calls=examination.calls)
+        code = assemble(test, prompt, answer)
+        error = _syntax_error(code)
+        if error:
+            # Most of what an untrained policy writes: nothing of it would run, and a guest takes a hundred times as long.
+            return Grade(
+                correct=False,
+                partial=0.0,
+                status=Status.ERROR,
+                error=error,
+                layer=Layer.LITERAL,
+                usage=Usage(wall_s=0.0),
+                limits=self._sandbox.limits,
+                feedback=_feedback(Status.ERROR, error, 0, examination.num_verdicts),
+            )
+        program = Program(code=code, entry=test.entry, calls=examination.calls)
         outcome = self._sandbox.run(program)
         if outcome.status is Status.INFRA:
             raise BoundaryError(Boundary.VERIFIER, f"the sandbox failed twice: {outcome.detail}")
@@ -117,27 +134,68 @@ class CodeGrader:
 
 def assemble(test: CodeTest, prompt: str, answer: str) -> str:
     """The candidate's program: what the task gives, then the function that the answer holds or completes."""
-    blocks = _FENCE.findall(answer)
+    # Python may hold fences, in a docstring; a text with fences around its code is no Python.
+    blocks = [] if _tree(answer) is not None else _FENCE.findall(answer)
     defines = re.compile(rf"^(?:async[ \t]+)?def[ \t]+{re.escape(test.entry)}\b", re.MULTILINE)
     code = next((block for block in blocks if defines.search(block)), blocks[0] if blocks else answer)
     if defines.search(code):
         return f"{test.preamble}\n{code}\n"
     code, start = code.strip("\n"), prompt.rstrip()
-    # Answers are stripped, and with them the indentation of a body's first line; and some bodies come without any.
-    bodies = [code] if code[:1] in (" ", "\t") else [f"    {code}", textwrap.indent(code, "    ")]
-    whole = [f"{start}\n{body}\n" for body in bodies]
+    whole = [f"{start}\n{body}\n" for part in (code, _until_margin(code)) for body in _bodies(part)]
     return next((program for program in whole if _ends_with(test.entry, program)), whole[0])
+
+
+def _bodies(code: str) -> list[str]:
+    """How the lines of a body may have been meant to be indented, the likeliest first."""
+    if code[:1] in (" ", "\t"):
+        return [code]
+    # Answers are stripped, and with them the indentation of a body's first line; and some bodies come without any.
+    later = [line[: len(line) - len(line.lstrip())] for line in code.split("\n")[1:] if line.strip()]
+    least = min(later, key=len, default="")
+    moved = textwrap.indent(textwrap.dedent(f"{least}{code}"), "    ")
+    return [f"    {code}", textwrap.indent(code, "    "), moved]
+
+
+def _until_margin(code: str) -> str:
+    """The lines before the first one, not counting the first of all, that stands at the left margin: what follows is talk."""
+    lines = code.split("\n")
+    end = next((i for i, line in enumerate(lines) if i and line.strip() and not line[0].isspace()), len(lines))
+    return "\n".join(lines[:end])
 
 
 def _ends_with(entry: str, program: str) -> bool:
     """Whether `program` parses and its last statement is the function `entry`, so that all of a body is inside it."""
-    if len(program) > _MAX_CHARS:
-        return False
-    try:
-        last = ast.parse(program).body[-1]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
+    tree = _tree(program)
+    last = tree.body[-1] if tree is not None and tree.body else None
     return isinstance(last, ast.FunctionDef | ast.AsyncFunctionDef) and last.name == entry
+
+
+def _syntax_error(program: str) -> str:
+    """Name of the error that this interpreter's parser finds in a program; empty where it finds none or cannot tell."""
+    try:
+        _parsed(program)
+    except SyntaxError as error:
+        return type(error).__name__
+    except _UNTOLD:
+        return ""
+    return ""
+
+
+def _tree(program: str) -> ast.Module | None:
+    """What a program parses to; None where it does not, or is too long to be tried."""
+    try:
+        return _parsed(program)
+    except (SyntaxError, *_UNTOLD):
+        return None
+
+
+def _parsed(program: str) -> ast.Module:
+    if len(program) > _MAX_CHARS:
+        raise ValueError(f"{len(program)} characters are too many to parse here")
+    with warnings.catch_warnings():
+        # A policy's style is nobody's business, and where warnings are errors it would be called an error of syntax.
+        warnings.simplefilter("ignore")
+        return ast.parse(program)
 
 
 def _feedback(status: Status, error: str, held: int, total: int) -> str:

@@ -6,6 +6,7 @@ always decide); a score is a finite number in [0, 1] or a BoundaryError.
 """
 
 import math
+import threading
 from collections.abc import Mapping
 
 from coharness.config.sandbox import SandboxSection
@@ -19,7 +20,10 @@ from coharness.tasks.sources import ScoreFunction
 
 
 class VerifierRouter:
-    """Checks answers; satisfies `coharness.records.protocols.Verifier`. One thread at a time."""
+    """Checks answers; satisfies `coharness.records.protocols.Verifier`.
+
+    Threads may share it: users' score functions then run side by side, children and sandbox take one answer at a time.
+    """
 
     def __init__(
         self,
@@ -35,6 +39,7 @@ class VerifierRouter:
         self._scorers = dict(scorers or {})
         self._guarded = {kind: GuardedScorer(kind, timeout_s=timeout_s) for kind in ChildKind}
         self._code = CodeVerifier(sandbox or SandboxSection())
+        self._one_by_one = threading.Lock()
 
     def check(self, spec: VerifierSpec, question: str, expected: str, answer: str) -> Check:
         """Check one answer.
@@ -45,7 +50,8 @@ class VerifierRouter:
         if spec.kind is VerifierKind.PYTHON:
             return self._check_python(spec, question, expected, answer)
         if spec.kind is VerifierKind.CODE:
-            return self._code.check(spec, expected, answer)
+            with self._one_by_one:
+                return self._code.check(spec, expected, answer)
         exact = check_exact(expected, answer)
         if exact.correct:
             return exact
@@ -65,7 +71,8 @@ class VerifierRouter:
         refused = literal_gate(answer, latex=kind is ChildKind.MATH)
         if refused:
             return Check(correct=False, partial=0.0, feedback=refused)
-        judged = self._guarded[kind].score({**spec.params, "expected": expected, "answer": answer})
+        with self._one_by_one:
+            judged = self._guarded[kind].score({**spec.params, "expected": expected, "answer": answer})
         score = _in_unit(judged.score, f"the {kind} verifier")
         return Check(correct=score == 1.0, partial=score, feedback=judged.feedback or _feedback(score))
 

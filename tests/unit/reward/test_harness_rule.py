@@ -10,8 +10,10 @@ from coharness.config.load import config_from
 from coharness.harness.operators import TRAINING_MUTATIONS
 from coharness.harness.space import gene_space, initial_harness
 from coharness.records.errors import ConfigError
-from coharness.records.harness import Harness
+from coharness.records.harness import Harness, RewardGenes
 from coharness.records.harness_diff import harness_diff
+from coharness.records.protocols import Check
+from coharness.reward.score import Attempted, score_group
 from coharness.tasks.builtin import BuiltinSource
 from coharness.tasks.sources import TaskSources
 
@@ -47,6 +49,21 @@ def test_two_spellings_of_one_rule_are_one_genome() -> None:
 def test_a_wrong_rule_is_refused_before_anything_runs(rule: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         harness_of(rule)
+
+
+MIXED = {"value": {"verifier_first": {"check": "exact", "judge": {"mean": {"of": {"partial": 1, "code/runs": 9}}}}}}
+
+
+def test_a_rule_may_read_code_where_other_tasks_have_a_reward_without_it() -> None:
+    with pytest.raises(ConfigError, match="`quorum: 0`"):
+        harness_of(MIXED)
+    mixed = {"mean": {"of": {"partial": 1, "code/runs": 9}, "quorum": 0}}
+    rule = harness_of({"value": {"verifier_first": {"check": "exact", "judge": mixed}}}).reward.rule
+    told = Check(correct=True, partial=1.0)
+    (score,) = score_group([Attempted(check=told, tokens_used=1, max_tokens=4)], RewardGenes(rule=rule))
+    assert score.value == 1.0
+    with pytest.raises(ConfigError, match="only attempts at code tasks have"):
+        harness_of({"value": mixed, "floors": [{"part": "code/allowed", "at_least": 0.5}]})
 
 
 def test_a_rule_may_read_a_judge_that_is_configured() -> None:

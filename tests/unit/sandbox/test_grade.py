@@ -1,5 +1,6 @@
 """Grades: a test is taken apart, what it expects stays outside, and an answer is right by its values alone."""
 
+import warnings
 from typing import Any
 
 import pytest
@@ -225,10 +226,47 @@ def test_a_sandbox_that_fails_is_never_a_grade() -> None:
         ("\n    return 1\n", f"{PROMPT.rstrip()}\n    return 1\n"),
         ("def totals(xs):\n    return 1", f"{PROMPT.rstrip()}\n    def totals(xs):\n        return 1\n"),
         ("no code", f"{PROMPT.rstrip()}\n    no code\n"),
+        ("t = sum(xs)\n  return t", f"{PROMPT.rstrip()}\n    t = sum(xs)\n    return t\n"),
+        ("t = 1\n    return t\n\nprint(total([1]))", f"{PROMPT.rstrip()}\n    t = 1\n    return t\n\n"),
+        ("t = 1\n    return t\nThat is all!", f"{PROMPT.rstrip()}\n    t = 1\n    return t\n"),
+        (
+            'def total(xs):\n    """Adds.\n\n    ```\n    total([1])\n    ```\n    """\n    return 1',
+            f'{PREAMBLE}\ndef total(xs):\n    """Adds.\n\n    ```\n    total([1])\n    ```\n    """\n    return 1\n',
+        ),
     ],
 )
 def test_an_answer_becomes_a_program(answer: str, code: str) -> None:
     assert assemble(code_test(), PROMPT, answer) == code
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "def total(xs)\n    return 1",
+        "def total(xs):\nreturn 1",
+        "def total(xs):\n    if xs:\n\treturn 1\n        return 2",
+        "01=1:x>",
+        "def total(xs):\n    return '",
+        "def total(xs):\n    return 1 +",
+    ],
+)
+def test_what_does_not_parse_is_told_without_a_guest_as_a_guest_tells_it(
+    grader: CodeGrader, sandbox: Sandbox, answer: str
+) -> None:
+    got = grade(grader, answer)
+    assert (got.layer, got.usage.wall_s, got.partial) == (Layer.LITERAL, 0.0, 0.0)
+    ran = sandbox.run(
+        Program(code=assemble(code_test(), PROMPT, answer), entry="total", calls=prepare(code_test(), sandbox).calls)
+    )
+    assert (got.status, got.error) == (ran.status, ran.error)
+    assert got.parts == {"loads": 0.0, "runs": 0.0, "allowed": 1.0, "time": 0.0, "memory": 0.0}
+
+
+def test_a_warning_of_the_parser_is_no_error_and_is_not_heard(grader: CodeGrader) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got = grade(grader, "def total(xs):\n    return (1if xs else 1) * sum(xs)")
+    assert (got.correct, got.status) == (True, Status.OK)
 
 
 # HumanEval ---------------------------------------------------------------------------------------------------------
@@ -241,6 +279,7 @@ def test_no_humaneval_reference_is_found_wrong(
 
     from coharness.config.sandbox import CodeTasks
     from coharness.tasks.code import CodeSource
+    from coharness.tasks.formats import FORMATS
 
     (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(row) for row in humaneval), encoding="utf-8")
     source = CodeSource(CodeTasks(type="code", path="rows.jsonl"), tmp_path)
@@ -251,7 +290,9 @@ def test_no_humaneval_reference_is_found_wrong(
         task = source.make("code", 1, seed)
         params = task.verifier.params
         test = CodeTest(entry=params["entry"], preamble=params["preamble"], test=params["test"], reference=task.answer)
-        for answer in (task.answer, f"```python\n{task.answer}\n```"):
+        body = FORMATS["body"].extract(task.references["body"])
+        assert body is not None
+        for answer in (task.answer, f"```python\n{task.answer}\n```", body):
             got = grader.grade(test, params["prompt"], answer)
             if not got.correct:
                 wrong.append((task.metadata["row"], got))

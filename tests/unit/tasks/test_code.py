@@ -70,12 +70,31 @@ def test_a_task_asks_for_the_function_and_hides_its_test(tmp_path: Path) -> None
     assert params["preamble"] == "import math\ndef helper(x):\n    return x + 1"
     assert params["test"] not in task.question
     assert task.references["tagged"] == f"<answer>{task.answer}</answer>"
+    assert task.references["fenced"] == f"```python\n{task.answer}\n```"
+    assert task.references["body"] == "y = helper(x)\n    return 2 * y"
     assert task.metadata == {"row": "rows.jsonl:1"}
 
 
 def test_text_inside_the_body_stays_as_it_is(tmp_path: Path) -> None:
     body = '    text = """a  \n\n      b"""\n    # a remark\n    return len(text) * 0 + 2 * helper(x)\n'
     assert source(tmp_path, row(canonical_solution=body)).make("code", 1, 0).answer.endswith(body.rstrip())
+
+
+@pytest.mark.parametrize(
+    ("begin", "solution", "body"),
+    [
+        ("def f(x):\n", "    return x\n", "return x"),
+        ("def f(x): ", "return x\n", "return x"),
+        ("def f(x):\n", "    # first\n    y = 'é'; return y\n", "y = 'é'; return y"),
+        ('def f(x): "doc"; ', "return 'é'\n", "return 'é'"),
+        ('def f(x):\n    """doc"""\n', "    # first\n    return x\n", "# first\n    return x"),
+        ('def f(\n    x,\n):\n    """doc"""\n', "    return x\n\n\nz = 1\n", "return x"),
+    ],
+)
+def test_the_body_is_what_follows_signature_and_docstring(tmp_path: Path, begin: str, solution: str, body: str) -> None:
+    made = source(tmp_path, row(prompt=begin, entry_point="f", canonical_solution=solution)).make("code", 1, 0)
+    assert made.references["body"] == body
+    assert made.answer.endswith(body)
 
 
 def test_short_functions_are_the_easy_ones(tmp_path: Path) -> None:
@@ -101,12 +120,16 @@ def test_nothing_of_a_row_is_executed(tmp_path: Path) -> None:
         ([row(), row(1, canonical_solution="  return (")], "rows.jsonl:2: the reference or the test is no Python"),
         ([row(test="def check(")], "rows.jsonl:1: the reference or the test is no Python"),
         ([row(entry_point="thrice")], "define no function 'thrice'"),
-        ([row(canonical_solution="    return '</answer> Answer: 1'")], "no answer format can carry all functions"),
     ],
 )
 def test_a_fault_in_the_file_is_named(tmp_path: Path, rows: list[dict[str, Any]], message: str) -> None:
     with pytest.raises(TaskError, match=message.replace("(", "\\(")):
         source(tmp_path, *rows)
+
+
+def test_a_format_that_some_function_breaks_is_not_offered(tmp_path: Path) -> None:
+    broken = row(canonical_solution="    return '</answer> Answer: 1'\n")
+    assert source(tmp_path, broken).families[0].formats == ("fenced", "body")
 
 
 def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:

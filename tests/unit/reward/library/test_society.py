@@ -1,78 +1,19 @@
 """A population over a model that judges well only by the right skill, and an analyser that proposes it among others."""
 
-import base64
-import json
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
-from coharness.reward.judges.cache import JudgmentCache
-from coharness.reward.judges.client import CallError, CallFailure
-from coharness.reward.library.gate import GateRule
+from coharness.records.errors import ConfigError
+from coharness.reward.library.gate import Comparison
 from coharness.reward.library.library import Library
-from coharness.reward.library.population import LibraryPopulation
-from coharness.reward.library.preferences import Label
+from coharness.reward.library.population import LibraryTrial
 from coharness.reward.library.router import LexicalRouter
-from coharness.reward.library.society import Analyser, LabelledPair, ModelTrials, improve
-from coharness.reward.library.vlm import PairTask, VlmJudge
-
-
-def image(worth: int) -> bytes:
-    return b"\x89PNG" + bytes([worth])
-
-
-def pairs(num: int, offset: int = 0) -> list[LabelledPair]:
-    made = []
-    for index in range(num):
-        a, b = (index * 7 + offset) % 50, (index * 13 + offset + 1) % 50
-        b += a == b
-        task = PairTask(instruction="make the star blue", source=image(99), first=image(a), second=image(b))
-        made.append(LabelledPair(task=task, label=Label.A if a > b else Label.B, group=f"g{index}"))
-    return made
-
-
-class Model:
-    """Judges by worth where the context holds the right skill; else it says A in every order. It also analyses."""
-
-    def __init__(self, *, outage: bool = False) -> None:
-        self.calls, self.outage, self.lock = 0, outage, threading.Lock()
-
-    def __call__(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        with self.lock:
-            self.calls += 1
-        content = messages[-1]["content"]
-        if isinstance(content, str):
-            assert '"people"' in content
-            skill = {
-                "action": "add",
-                "description": "For any star.",
-                "body": "An edit is good where the star is as it was asked for.",
-            }
-            names = ("useless-star", "worth-of-a-star", "idle-star")
-            return json.dumps({"skill_updates": [{**skill, "name": name} for name in names], "tool_updates": []})
-        if self.outage:
-            raise CallError(CallFailure.SERVER, "the endpoint answered 500")
-        seen = [part["image_url"]["url"] for part in content if part["type"] == "image_url"]
-        a, b = (base64.b64decode(url.partition(",")[2])[-1] for url in seen[1:])
-        better = "A" if a > b or "worth-of-a-star" not in messages[0]["content"] else "B"
-        scores = {
-            f"score_{side}_{axis}": 4 if side == better else 1 for side in "AB" for axis in ("instruction", "quality")
-        }
-        return f"<answer>{json.dumps({'reasoning': 'seen', **scores, 'preference': better})}</answer>"
-
-
-def society(model: Model, *, workers: int, islands: int = 2) -> tuple[LibraryPopulation, Analyser]:
-    cache = JudgmentCache(None)
-
-    def make(library: Library) -> VlmJudge:
-        return VlmJudge(model, library, LexicalRouter(), model="m", cache=cache)
-
-    analyser = Analyser(complete=model, make=make, pairs=pairs(10, offset=3))
-    state = LibraryPopulation.of([Library.of("start")] * islands, GateRule(level=0.84), seed=3)
-    trials = ModelTrials(make, pairs(12))
-    return improve(state, analyser.propose, trials.judge, trials=30, workers=workers), analyser
+from coharness.reward.library.society import Analyser, Telling
+from coharness.reward.library.trial_pool import Judged, JudgeSpec, ThreadPool
+from coharness.reward.library.vlm import VlmJudge
+from tests.unit.reward.library.society import Model, pairs, society, spec, trials
 
 
 @pytest.mark.parametrize("workers", [1, 4])
@@ -107,3 +48,70 @@ def test_an_analysis_that_fails_is_counted() -> None:
     analyser = Analyser(complete=lambda messages: "no JSON", make=make, pairs=pairs(2))
     assert analyser.propose(Library.of("x"), 0) == []
     assert analyser.failures == 1
+
+
+class Shuffled:
+    """A pool whose trials end in an order of its own: all that are out are judged, and come back last first."""
+
+    def __init__(self, judge: Callable[[LibraryTrial], Comparison | None], size: int, keep: int) -> None:
+        self._judge, self.size, self._keep = judge, size, keep
+        self.out: list[LibraryTrial] = []
+        self.most = 0
+        self.told: list[int] = []
+
+    def submit(self, trial: LibraryTrial) -> None:
+        self.out.append(trial)
+        self.most = max(self.most, len(self.out))
+        assert len(self.out) <= self.size
+
+    def poll(self, timeout_s: float) -> list[Judged]:
+        trial = self.out.pop(-1 if len(self.out) % 3 else -min(self._keep, len(self.out)))
+        self.told.append(trial.number)
+        return [Judged(number=trial.number, found=self._judge(trial))]
+
+    def close(self) -> None:
+        pass
+
+
+def test_told_in_the_order_of_asking_a_population_does_not_depend_on_who_is_fast() -> None:
+    ends, orders = set(), set()
+    for keep in (1, 2, 3):
+        pool = Shuffled(trials(Model()).judge, 3, keep)
+        state, _ = society(Model(), pool=pool, telling=Telling.ASKED)
+        assert pool.most == 3
+        ends.add(repr((state.islands, state.next_number, state.stale)))
+        orders.add(tuple(pool.told))
+    threads, _ = society(Model(), workers=3, telling=Telling.ASKED)
+    ends.add(repr((threads.islands, threads.next_number, threads.stale)))
+    assert len(orders) > 1, "the pools ended in one order, which shows nothing"
+    assert len(ends) == 1
+
+
+def test_what_a_judge_raises_in_a_thread_is_raised_by_the_pool() -> None:
+    def fail(trial: LibraryTrial) -> Comparison | None:
+        raise ValueError("the judge is at fault")
+
+    with pytest.raises(ValueError, match="the judge is at fault"):
+        society(Model(), pool=ThreadPool(fail, 1))
+
+
+def test_a_pool_that_is_slow_gives_nothing_in_the_meantime() -> None:
+    go = threading.Event()
+
+    def slow(trial: LibraryTrial) -> Comparison | None:
+        assert go.wait(60.0)
+        return None
+
+    pool = ThreadPool(slow, 1)
+    pool.submit(LibraryTrial(number=7, island=0, parent=None, challenger=None, proposal=None))  # type: ignore[arg-type]
+    assert pool.poll(0.01) == []
+    go.set()
+    assert [judged.number for judged in pool.poll(60.0)] == [7]
+    assert pool.poll(0.01) == []
+    pool.close()
+
+
+def test_a_spec_builds_its_judge_or_says_what_is_wrong() -> None:
+    assert callable(spec().build())
+    with pytest.raises(ConfigError, match=r"package\.module:function, got 'json:nothing'"):
+        JudgeSpec(factory="json:nothing", settings={}).build()
