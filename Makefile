@@ -1,5 +1,6 @@
 # env: the pinned environment in .venv.  quickstart: a first run.  test: all tests.  check: format, lint, types, layers.
 # env-engines, test-engines: an environment with vLLM and DeepSpeed in .venv-engines (about 3.5 GB), and the tests that need it.
+# env-trl: TRL in .venv-trl, which the benchmark of the training loop runs beside ours.
 # PYTHON picks the interpreter that the environment is made with, e.g. `make env PYTHON=python3.12`.
 
 PYTHON ?= python3
@@ -15,7 +16,7 @@ export MKL_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: env quickstart test check env-engines test-engines
+.PHONY: env quickstart test check env-engines test-engines env-trl
 
 env: $(STAMP)
 
@@ -54,3 +55,13 @@ $(ENGINES)/.stamp: $(PINS) $(ENGINES_PINS) pyproject.toml
 
 test-engines: env-engines
 	@$(ENGINES)/bin/python -m pytest tests/engines
+
+TRL := .venv-trl
+TRL_PINS := clusters/environments/cpu-trl.txt
+
+env-trl: $(TRL)/.stamp
+
+$(TRL)/.stamp: $(TRL_PINS)
+	test -x $(TRL)/bin/python || $(PYTHON) -m venv $(TRL)
+	$(TRL)/bin/python -m pip install --quiet --disable-pip-version-check -r $(TRL_PINS)
+	touch $@
