@@ -7,14 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from coharness.loop.build import build_run_judge, run_sources
+from coharness.config.reward import JudgeSection, LinearJudgeSection, TrainedJudgeSection
+from coharness.config.schema import RunConfig
+from coharness.loop.build import build_fixed_judge, run_sources
+from coharness.loop.repairing import stored_audits
 from coharness.loop.replay_store import read_episodes
 from coharness.loop.run_dir import RunDir
 from coharness.policy.bases import resolve_base
 from coharness.policy.codec import open_codec
 from coharness.records.errors import ConfigError
 from coharness.records.ids import TaskId
+from coharness.records.protocols import TextCodec
 from coharness.records.task import TaskRef
 from coharness.records.work import Purpose
 from coharness.reward.judges.rubric import load_rubric
@@ -46,31 +52,61 @@ def audit_run(run: Path, *, pairs: Path | None, pay: bool) -> dict[str, Any]:
     section = config.reward.judge
     if section is None:
         raise ConfigError(f"{run} has no judge; its config says nothing under reward.judge")
-    if not pay:
-        config = config.model_copy(
-            update={"reward": config.reward.model_copy(update={"judge": section.model_copy(update={"max_calls": 0})})}
-        )
     table = read_episodes(folder.replay_dir)
     table = table.filter(np.asarray(table["purpose"].to_pylist()) == Purpose.TRAIN.value)
     spec = resolve_base(config.policy.base)
     codec = open_codec(spec.path, is_chat=spec.is_chat)
-    columns = table.select(["token_ids", "loss_mask"]).to_pylist()
-    texts = [codec.decode([t for t, own in zip(r["token_ids"], r["loss_mask"], strict=True) if own]) for r in columns]
-    judge = build_run_judge(config, folder.path)
-    if judge is None:
-        raise AssertionError("a run with a judge section has a judge")
-    try:
-        audited = audit_episodes(table, _questions(config, table), judge.judge, texts=texts)
-    finally:
-        judge.close()
+    versions: list[dict[str, Any]] = []
+    if isinstance(section, LinearJudgeSection):
+        versions, audited = _by_version(table, config, codec)
+    else:
+        audited = _judged_again(
+            table, config, section if pay else section.model_copy(update={"max_calls": 0}), folder, codec
+        )
     if not audited:
         raise ConfigError(f"{run} holds no training episode with a judgment; ask for them with --pay")
-    found = _findings(audited, section.rubric)
+    found = _findings(audited, section.rubric if isinstance(section, JudgeSection) else None)
+    if versions:
+        found["versions"] = versions
     if pairs is not None:
         made = preference_pairs(audited, seed=config.seed)
         pairs.write_text("".join(json.dumps(asdict(pair), ensure_ascii=True) + "\n" for pair in made), encoding="utf-8")
         found["pairs"] = len(made)
     return {"run": str(run), "episodes": table.num_rows, **found}
+
+
+def _judged_again(
+    table: pa.Table, config: RunConfig, section: JudgeSection | TrainedJudgeSection, folder: RunDir, codec: TextCodec
+) -> list[Audited]:
+    """What the run's own judge says, from its cache where it has said it before."""
+    columns = table.select(["token_ids", "loss_mask"]).to_pylist()
+    texts = [codec.decode([t for t, own in zip(r["token_ids"], r["loss_mask"], strict=True) if own]) for r in columns]
+    judge = build_fixed_judge(section, folder.path)
+    try:
+        return audit_episodes(table, _questions(config, table), judge.judge, texts=texts)
+    finally:
+        judge.close()
+
+
+def _by_version(table: pa.Table, config: RunConfig, codec: TextCodec) -> tuple[list[dict[str, Any]], list[Audited]]:
+    """Rates of each version of a linear judge, in the order they served, and all attempts; from the store's own parts."""
+    sources = run_sources(config)
+    versions, everything = [], []
+    for version in dict.fromkeys(name for name in table["judge"].to_pylist() if name):
+        audited, _ = stored_audits(table.filter(pc.equal(table["judge"], version)), sources, codec)
+        if not audited:
+            continue
+        everything += audited
+        conflicts = mine(audited)
+        versions.append(
+            {
+                "judge": version,
+                "audited": len(audited),
+                "lenient": _shown(conflicts.lenient_rate),
+                "strict": _shown(conflicts.strict_rate),
+            }
+        )
+    return versions, everything
 
 
 def _questions(config: Any, table: Any) -> dict[str, str]:
@@ -84,7 +120,7 @@ def _questions(config: Any, table: Any) -> dict[str, str]:
     }
 
 
-def _findings(audited: Sequence[Audited], rubric_path: str) -> dict[str, Any]:
+def _findings(audited: Sequence[Audited], rubric_path: str | None) -> dict[str, Any]:
     conflicts = mine(audited)
     found: dict[str, Any] = {
         "audited": len(audited),
@@ -108,9 +144,10 @@ def _findings(audited: Sequence[Audited], rubric_path: str) -> dict[str, Any]:
         met = wilson(sum(value >= MET for value in values), len(values))
         if met.low > SATURATED_ABOVE:
             found["saturated"].append({"criterion": name, "met": _shown(met)})
-    rubric = load_rubric(rubric_path)
+    if rubric_path is None:
+        return found
     try:
-        blamed = blame_criteria(rubric, audited)
+        blamed = blame_criteria(load_rubric(rubric_path), audited)
     except ValueError as error:
         found["note"] = str(error)
     else:
@@ -138,6 +175,11 @@ def audit_text(found: Mapping[str, Any]) -> str:
         f"rated high and wrong   {rate(found['lenient'])}",
         f"rated low and right    {rate(found['strict'])}",
     ]
+    for version in found.get("versions", ()):
+        low, value, high = version["lenient"]
+        lines.append(
+            f"{version['judge']:<22} high and wrong in {value:.1%} of {version['audited']} ({low:.1%} to {high:.1%})"
+        )
     for shortcut in found["shortcuts"]:
         low, value, high = shortcut["correlation"]
         lines.append(

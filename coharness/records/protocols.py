@@ -149,6 +149,32 @@ class Generator(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoiceRequest:
+    """A prompt, and tokens of which one may come next."""
+
+    prompt_ids: tuple[int, ...]
+    weights: WeightsRef
+    choices: tuple[int, ...]
+
+
+class ChoiceReader(Protocol):
+    """An engine that says how likely given next tokens are, and writes nothing; a judge's verdict is read through it."""
+
+    @property
+    def codec(self) -> TextCodec:
+        """The base's text codec."""
+        ...
+
+    def read(self, requests: Sequence[ChoiceRequest]) -> list[tuple[float, ...]]:
+        """Log-probability of each choice at temperature 1, in nats, request by request; weights are verified as in `generate`."""
+        ...
+
+
+class JudgingEngine(Generator, ChoiceReader, Protocol):
+    """An engine that writes and reads: a judge that reasons needs both."""
+
+
 class Trainer(Protocol):
     """A training backend. Merged weights reach it from `coharness.loop.jobs`, which knows the rules."""
 

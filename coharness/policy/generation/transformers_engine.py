@@ -26,12 +26,13 @@ from coharness.policy.bases import LoadedBase
 from coharness.policy.canary import canary_logprob
 from coharness.policy.codec import BaseCodec
 from coharness.policy.generation.agreement import check_base, check_canary, check_kind
+from coharness.policy.generation.choices import read_choices
 from coharness.policy.generation.decode import Withdrawn, decode
 from coharness.policy.training.lora import lora_skeleton
 from coharness.policy.training.member_state import Skeleton, full_skeleton
 from coharness.policy.weights import read_weights
 from coharness.records.policy import WeightsKind, WeightsRef
-from coharness.records.protocols import EngineCapabilities, Generation, GenerationRequest
+from coharness.records.protocols import ChoiceRequest, EngineCapabilities, Generation, GenerationRequest
 
 
 class _Slot:
@@ -117,6 +118,30 @@ class TransformersGenerator:
                     withdrawn=self._withdrawn([requests[i] for i in part], started),
                 )
                 answers.update((i, replace(answer, written_by=digest)) for i, answer in zip(part, written, strict=True))
+        return [answers[i] for i in range(len(requests))]
+
+    def read(self, requests: Sequence[ChoiceRequest]) -> list[tuple[float, ...]]:
+        """Log-probability of each choice as the next token, at temperature 1, in the order of the requests.
+
+        Raises:
+            WeightsError: as `generate`.
+            ValueError: a prompt is empty or leaves no room for a token.
+        """
+        longest = self._base.spec.max_context - 1
+        if wrong := [len(r.prompt_ids) for r in requests if not 1 <= len(r.prompt_ids) <= longest]:
+            raise ValueError(f"a prompt has {wrong[0]} tokens, expected 1 to {longest}, what the base's context leaves")
+        by_version: dict[tuple[WeightsKind, str], list[int]] = {}
+        for i, request in enumerate(requests):
+            by_version.setdefault((request.weights.kind, request.weights.digest), []).append(i)
+        answers: dict[int, tuple[float, ...]] = {}
+        for rows in by_version.values():
+            for ref in dict.fromkeys(requests[i].weights for i in rows):
+                model = self._activate(ref)
+            rows.sort(key=lambda i: len(requests[i].prompt_ids))
+            for start in range(0, len(rows), self._batch_size):
+                part = rows[start : start + self._batch_size]
+                found = read_choices(model, [requests[i].prompt_ids for i in part], [requests[i].choices for i in part])
+                answers.update(zip(part, found, strict=True))
         return [answers[i] for i in range(len(requests))]
 
     def abort(self) -> None:
