@@ -23,11 +23,10 @@ from coharness.config.schema import RunConfig
 from coharness.records.errors import Boundary
 from coharness.records.events import BatchDone, Cancel, Capacity, Command, Event, JobDone, Retire, WorkerLost
 from coharness.records.ids import ItemId, PolicyId
-from coharness.records.training import JobResult, JobStatus, MergeJob, TrainJob
+from coharness.records.training import Job, JobResult, JobStatus, MergeJob, RepairJob, TrainJob
 from coharness.records.work import BatchResult, Outcome, OutcomeStatus, WorkBatch
 
 _log = logging.getLogger(__name__)
-Job = TrainJob | MergeJob
 LEASES_A_WORKER = 2
 """One batch that runs and one that waits in the actor's own queue, so that a worker never idles between two."""
 FLEET = "fleet"
@@ -110,7 +109,7 @@ class RayFleet:
             match command:
                 case WorkBatch():
                     self._batches.append(Lease(work=command, lease_s=command.lease_s, num_items=len(command.items)))
-                case TrainJob() | MergeJob():
+                case TrainJob() | MergeJob() | RepairJob():
                     self._jobs.append(Lease(work=command, lease_s=self._config.lease_s, num_items=0))
                 case Cancel():
                     self._cancel(command)

@@ -1,4 +1,4 @@
-"""The trainer actor: runs training and merging jobs with the runner that the loop builds; one job at a time.
+"""The trainer actor: runs training, merging and repair jobs with the runner that the loop builds; one job at a time.
 
 It reads episodes through the replay actor and publishes weights to the run directory itself, so neither passes through the
 coordinator. Driven by `actors.slots`.
@@ -10,7 +10,7 @@ from actors.options import ActorSpec, log_to, resolve
 from actors.replay import RemoteReplayStore
 from actors.watchdog import Watchdog
 from coharness.records.errors import Boundary, boundary
-from coharness.records.training import JobResult, MergeJob, TrainJob
+from coharness.records.training import Job, JobResult
 
 
 class TrainerActor:
@@ -26,7 +26,7 @@ class TrainerActor:
         """Answered once the trainer is built."""
         self._watchdog.heard()
 
-    def run(self, job: TrainJob | MergeJob) -> JobResult:
+    def run(self, job: Job) -> JobResult:
         """The end of the job; what the runner could not attribute itself is a BoundaryError(TRAINING)."""
         self._watchdog.heard()
         with boundary(Boundary.TRAINING):

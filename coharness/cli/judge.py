@@ -9,16 +9,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from coharness.cli.exit_codes import ExitCode
+from coharness.cli.judge_distil import register as register_distilling
 from coharness.cli.judge_library import register as register_library
+from coharness.cli.judge_linear import register as register_linear
+from coharness.cli.judge_train import register as register_training
 from coharness.records.errors import ConfigError
 
 if TYPE_CHECKING:
     from coharness.reward.judges.rubric_judge import RubricJudge
+    from coharness.reward.training.readout_judge import ReadoutJudge
 
 app = typer.Typer(
     name="judge",
@@ -30,11 +34,16 @@ app = typer.Typer(
     "(for lint: an error). The results of those that could are printed all the same.",
 )
 Rubric = Annotated[Path, typer.Argument(metavar="RUBRIC", help="A rubric's YAML file.", show_default=False)]
+Judge = Annotated[
+    Path,
+    typer.Argument(metavar="JUDGE", help="A rubric's YAML file, or the folder of a trained judge.", show_default=False),
+]
 Items = Annotated[str, typer.Argument(metavar="ITEMS", help="JSON lines, - for standard input.", show_default=False)]
 Endpoints = Annotated[
-    list[str], typer.Option("--endpoint", help="Base address such as http://127.0.0.1:8000/v1; may be given again.")
+    list[str] | None,
+    typer.Option("--endpoint", help="Base address such as http://127.0.0.1:8000/v1; may be given again."),
 ]
-Model = Annotated[str, typer.Option("--model", help="The model's name at the endpoint.", show_default=False)]
+Model = Annotated[str | None, typer.Option("--model", help="The model's name at the endpoint.", show_default=False)]
 Key = Annotated[str | None, typer.Option("--key-env", help="Environment variable that holds the endpoint's key.")]
 Cache = Annotated[Path | None, typer.Option("--cache", help="File that keeps judgments; none is paid for twice.")]
 Precedents = Annotated[
@@ -45,67 +54,52 @@ Concurrency = Annotated[int, typer.Option("--concurrency", min=1, help="Calls in
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds of one call.")]
 
 
-@app.command()
-def score(
-    rubric: Rubric,
-    items: Items,
-    endpoint: Endpoints,
-    model: Model,
-    key_env: Key = None,
-    cache: Cache = None,
-    precedents: Precedents = None,
-    max_calls: MaxCalls = 100_000,
-    concurrency: Concurrency = 8,
-    timeout: Timeout = 60.0,
-) -> None:
+Work: TypeAlias = "Callable[[RubricJudge | ReadoutJudge, Sequence[dict[str, Any]]], list[dict[str, Any]]]"
+"""Rows with the asked fields -> their results, in the same order."""
+
+
+def _judging(*fields: str) -> Callable[[Work], Work]:
+    """A command of this name and help, which reads items of these fields, opens the judge and prints what it said."""
+
+    def register(work: Work) -> Work:
+        def command(
+            rubric: Judge,
+            items: Items,
+            endpoint: Endpoints = None,
+            model: Model = None,
+            key_env: Key = None,
+            cache: Cache = None,
+            precedents: Precedents = None,
+            max_calls: MaxCalls = 100_000,
+            concurrency: Concurrency = 8,
+            timeout: Timeout = 60.0,
+        ) -> None:
+            rows = list(_rows(items, fields))
+            with _judge(rubric, endpoint, model, key_env, cache, precedents, max_calls, concurrency, timeout) as made:
+                _print(made, rows, work(made, rows))
+
+        app.command(work.__name__, help=work.__doc__)(command)
+        return work
+
+    return register
+
+
+@_judging("question", "candidate")
+def score(judge: "RubricJudge | ReadoutJudge", rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Score items {question, candidate}: a value in [0, 1] with each criterion's."""
-    rows = list(_rows(items, ("question", "candidate")))
-    with _judge(rubric, endpoint, model, key_env, cache, precedents, max_calls, concurrency, timeout) as made:
-        judged = made.score_all([(row["question"], row["candidate"]) for row in rows])
-        _print(made, rows, [j.to_json() for j in judged])
+    return [j.to_json() for j in judge.score_all([(row["question"], row["candidate"]) for row in rows])]
 
 
-@app.command()
-def pair(
-    rubric: Rubric,
-    items: Items,
-    endpoint: Endpoints,
-    model: Model,
-    key_env: Key = None,
-    cache: Cache = None,
-    precedents: Precedents = None,
-    max_calls: MaxCalls = 100_000,
-    concurrency: Concurrency = 8,
-    timeout: Timeout = 60.0,
-) -> None:
+@_judging("question", "first", "second")
+def pair(judge: "RubricJudge | ReadoutJudge", rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Compare items {question, first, second}: a preference for the first in [-1, 1], from both orders."""
-    rows = list(_rows(items, ("question", "first", "second")))
-    with _judge(rubric, endpoint, model, key_env, cache, precedents, max_calls, concurrency, timeout) as made:
-        judged = made.pair_all([(row["question"], row["first"], row["second"]) for row in rows])
-        _print(made, rows, [j.to_json() for j in judged])
+    return [j.to_json() for j in judge.pair_all([(row["question"], row["first"], row["second"]) for row in rows])]
 
 
-@app.command()
-def rank(
-    rubric: Rubric,
-    items: Items,
-    endpoint: Endpoints,
-    model: Model,
-    key_env: Key = None,
-    cache: Cache = None,
-    precedents: Precedents = None,
-    max_calls: MaxCalls = 100_000,
-    concurrency: Concurrency = 8,
-    timeout: Timeout = 60.0,
-) -> None:
+@_judging("question", "candidates")
+def rank(judge: "RubricJudge | ReadoutJudge", rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Order items {question, candidates}: 2 to 16 candidates each, from two passes in opposite orders."""
-    rows = list(_rows(items, ("question", "candidates")))
-    for number, row in enumerate(rows, start=1):
-        if not 2 <= len(row["candidates"]) <= 16:
-            raise ConfigError(f"{items}, line {number} has {len(row['candidates'])} candidates, expected 2 to 16")
-    with _judge(rubric, endpoint, model, key_env, cache, precedents, max_calls, concurrency, timeout) as made:
-        ranked = [made.rank(row["question"], row["candidates"]).to_json() for row in rows]
-        _print(made, rows, ranked)
+    return [judge.rank(row["question"], row["candidates"]).to_json() for row in rows]
 
 
 @app.command()
@@ -152,20 +146,35 @@ def audit(
 
 
 register_library(app)
+register_linear(app)
+register_training(app)
+register_distilling(app)
 
 
 @contextmanager
 def _judge(
     rubric: Path,
-    endpoints: Sequence[str],
-    model: str,
+    endpoints: Sequence[str] | None,
+    model: str | None,
     key_env: str | None,
     cache: Path | None,
     precedents: Path | None,
     max_calls: int,
     concurrency: int,
     timeout_s: float,
-) -> "Iterator[RubricJudge]":
+) -> "Iterator[RubricJudge | ReadoutJudge]":
+    if rubric.is_dir():
+        given = {"--endpoint": endpoints, "--model": model, "--key-env": key_env, "--precedents": precedents}
+        if wrong := [name for name, value in given.items() if value]:
+            raise ConfigError(
+                f"{rubric} is a trained judge's folder and judges by itself; leave out {', '.join(wrong)}"
+            )
+        yield from _trained(rubric, cache, max_calls)
+        return
+    if not endpoints or not model:
+        raise ConfigError(
+            f"{rubric} is a rubric, which needs --endpoint and --model; a trained judge's folder needs none"
+        )
     from coharness.config.reward import JudgeSection
     from coharness.reward.judges.build import build_judge
     from coharness.reward.judges.prompt import Precedent
@@ -186,6 +195,21 @@ def _judge(
                 Precedent(**{key: row[key] for key in ("question", "candidate", "value", "note") if key in row})
             )
     judge = build_judge(section, cache, precedents=cases)
+    try:
+        yield judge
+    finally:
+        judge.close()
+
+
+def _trained(folder: Path, cache: Path | None, max_calls: int) -> "Iterator[ReadoutJudge]":
+    from coharness.loop.trained_judge import open_trained_judge
+    from coharness.reward.judges.budget import Budget
+
+    judge = open_trained_judge(folder, cache=cache, budget=Budget(max_calls=max_calls, max_tokens=10**15))
+    if not judge.record.promoted:
+        typer.echo(
+            f"warning: the judge in {folder} did not pass its gate; it is not known to be better than none", err=True
+        )
     try:
         yield judge
     finally:
@@ -223,10 +247,14 @@ def _rows(source: str, fields: tuple[str, ...]) -> Iterator[dict[str, Any]]:
             raise ConfigError(
                 f"{source}, line {number}: {wrong[0]} is of the wrong kind, expected text (candidates: a list of it)"
             )
+        if "candidates" in fields and not 2 <= len(row["candidates"]) <= 16:
+            raise ConfigError(f"{source}, line {number} has {len(row['candidates'])} candidates, expected 2 to 16")
         yield row
 
 
-def _print(judge: "RubricJudge", rows: Sequence[dict[str, Any]], results: Sequence[dict[str, Any]]) -> None:
+def _print(
+    judge: "RubricJudge | ReadoutJudge", rows: Sequence[dict[str, Any]], results: Sequence[dict[str, Any]]
+) -> None:
     texts = ("question", "candidate", "first", "second", "candidates")
     for row, result in zip(rows, results, strict=True):
         kept = {key: value for key, value in row.items() if key not in texts}

@@ -17,6 +17,7 @@ from coharness.config.suggest import did_you_mean
 from coharness.records.errors import ConfigError
 
 if TYPE_CHECKING:
+    from coharness.records.episode import Episode
     from coharness.report.timeline import History, PolicyLife, ProposalLife
 
 Card = dict[str, Any]
@@ -230,9 +231,18 @@ def _episode_cards(run: Path, history: "History", name: str) -> list[Card]:
                 "value": e.score.value, "exact": e.score.exact, "partial": e.score.partial, "format": e.score.format,
                 "length": e.score.length, "feedback": e.score.feedback,
             },
+            **_judged(e),
         }
         for e in episodes
     ]  # fmt: skip
+
+
+def _judged(episode: "Episode") -> Card:
+    """The judge's parts, or how those came to nothing that have no value."""
+    if not episode.judge:
+        return {}
+    parts = {part.name: part.outcome if part.value is None else part.value for part in episode.judged}
+    return {"judge": episode.judge, "judged": parts}
 
 
 def _rollouts(moment: Any) -> int | None:

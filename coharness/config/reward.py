@@ -41,7 +41,7 @@ class LinearJudgeSection(Section):
     file: str
     "Its first version, as `coharness judge fit` writes it."
     anchors: str | None = None
-    "JSON lines {question, better, worse} that are never trained on: no repair may order them worse. Repairs need them."
+    "JSON lines {question, better, worse} that are never trained on: no repair may surely lose 5 % of them. Repairs need them."
     pairs: str | None = None
     "JSON lines of the same kind that repairs mix in, so that what the judge knew is not forgotten."
 
@@ -100,7 +100,7 @@ class MonitorSection(Section):
     calm: int = Field(default=30, ge=1)
     "Steps without an alarm after which the ladder is climbed down by one rung."
     repair_level: float = Field(default=0.05, gt=0, lt=1)
-    "Level of the tests that a mended judge must pass."
+    "Level of the test that a mended judge must pass, shared by all candidates for one place, and of the veto of its anchors."
 
     @model_validator(mode="after")
     def _refuse_contradictions(self) -> Self:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import coharness
+from coharness.config.reward import JudgeSection, LinearJudgeSection, TrainedJudgeSection
 from coharness.config.schema import RunConfig
 from coharness.loop.clock import SystemClock
 from coharness.loop.core import Evolution
@@ -19,6 +20,7 @@ from coharness.loop.run_dir import RunDir
 from coharness.policy.threads import set_threads
 from coharness.policy.weight_folders import WeightFolders
 from coharness.records import events as ev
+from coharness.records.ids import NO_JUDGE, JudgeId, content_hash
 from coharness.records.policy import WeightsRef
 from coharness.records.protocols import Fleet, Generator, ReplayStore
 from coharness.reward.verify import VerifierRouter
@@ -27,7 +29,7 @@ from coharness.tasks.sources import TaskSources, build_sources
 if TYPE_CHECKING:
     from coharness.loop.jobs import JobRunner, TrainingBackend
     from coharness.loop.worker import EpisodeWorker
-    from coharness.reward.judges.protocol import AttemptJudge
+    from coharness.reward.judges.protocol import AttemptJudge, JudgeShelf
 
 
 def run_sources(config: RunConfig) -> TaskSources:
@@ -83,22 +85,44 @@ def build_rollout_worker(config: RunConfig, run_dir: Path, worker_name: str) -> 
         generator,
         VerifierRouter(sources.scorers, sandbox=config.reward.sandbox),
         max_context,
-        judge=build_run_judge(config, run_dir),
+        judges=build_judge_shelf(config, run_dir),
         deadline_s=config.generation.deadline_s,
+        concurrency=config.reward.concurrency,
     )
 
 
-def build_run_judge(config: RunConfig, run_dir: Path) -> "AttemptJudge | None":
-    """The judge of a run's config, its judgments kept in the run's folder; None where there is none.
+def build_judge_shelf(config: RunConfig, run_dir: Path) -> "JudgeShelf | None":
+    """The versions of a run's judge; None where it has no judge.
 
     Raises:
         ConfigError: the rubric or an endpoint is wrong.
         PreflightError: the endpoint's key is not set.
     """
+    match config.reward.judge:
+        case None:
+            return None
+        case LinearJudgeSection():
+            from coharness.reward.linear.files import LinearShelf
+
+            return LinearShelf(RunDir(run_dir).judges_dir)
+        case JudgeSection() | TrainedJudgeSection() as section:
+            from coharness.reward.judges.protocol import OneJudge
+
+            return OneJudge(build_fixed_judge(section, run_dir))
+
+
+def build_fixed_judge(section: JudgeSection | TrainedJudgeSection, run_dir: Path) -> "AttemptJudge":
+    """A run's judge of a single version, its judgments kept in the run's folder; see `build_judge_shelf` for what is refused."""
+    cache = run_dir / "judge" / "cache.sqlite"
+    if isinstance(section, TrainedJudgeSection):
+        from coharness.loop.trained_judge import open_trained_judge
+        from coharness.reward.judges.budget import Budget
+
+        budget = Budget(max_calls=section.max_calls, max_tokens=10**15)
+        return open_trained_judge(Path(section.folder), cache=cache if section.cache else None, budget=budget)
     from coharness.reward.judges.build import build_judge
 
-    section = config.reward.judge
-    return None if section is None else build_judge(section, run_dir / "judge" / "cache.sqlite")
+    return build_judge(section, cache)
 
 
 def build_job_runner(config: RunConfig, run_dir: Path, replay: ReplayStore) -> "JobRunner":
@@ -106,7 +130,12 @@ def build_job_runner(config: RunConfig, run_dir: Path, replay: ReplayStore) -> "
     from coharness.loop.jobs import JobRunner
 
     set_threads(config.fleet.threads_per_worker)
-    return JobRunner(run_dir, config.policy, build_training_backend(config, run_dir), replay)
+    repairer = None
+    if config.reward.can_repair:
+        from coharness.loop.repairing import JudgeRepairer
+
+        repairer = JudgeRepairer(config, run_dir, run_sources(config))
+    return JobRunner(run_dir, config.policy, build_training_backend(config, run_dir), replay, repairer)
 
 
 def build_training_backend(config: RunConfig, run_dir: Path) -> "TrainingBackend":
@@ -192,8 +221,32 @@ def build_engine(run_dir: Path, fleet: Fleet, epoch: int, resume: bool) -> Engin
 def _started(run: RunDir, config: RunConfig) -> ev.Started:
     data: dict[str, Any] = json.loads(config.model_dump_json())
     return ev.Started(
-        run_id=run.run_id, seed=config.seed, config=data, base=base_reference(config), code_digest=code_digest()
+        run_id=run.run_id,
+        seed=config.seed,
+        config=data,
+        base=base_reference(config),
+        code_digest=code_digest(),
+        judge=_first_judge(config, run),
     )
+
+
+def _first_judge(config: RunConfig, run: RunDir) -> JudgeId:
+    """Name of the judge that a run begins with, empty where it has none; a linear one is copied into the run's folder."""
+    match config.reward.judge:
+        case LinearJudgeSection(file=file):
+            from coharness.reward.linear.files import LinearShelf, read_model
+
+            return LinearShelf(run.judges_dir).add(read_model(Path(file)))
+        case TrainedJudgeSection(folder=folder):
+            from coharness.reward.training.record import read_record
+
+            return JudgeId(f"t-{read_record(Path(folder)).id}")
+        case JudgeSection() as section:
+            from coharness.reward.judges.rubric import load_rubric
+
+            return JudgeId(f"e-{content_hash([section.model, load_rubric(section.rubric).version])}")
+        case _:
+            return NO_JUDGE
 
 
 def _drop_orphans(run_dir: Path, evolution: Evolution) -> None:

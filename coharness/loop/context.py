@@ -2,11 +2,16 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from coharness.config.schema import RunConfig, Schedule
 from coharness.evolution.evidence import Cell
 from coharness.harness.compile import serving_format, serving_signature
 from coharness.harness.space import GeneSpace, gene_space, initial_harness
 from coharness.records.harness import Harness
+from coharness.records.ids import derive_seed
+from coharness.reward.monitors.divergence import DivergenceDetector, RunShape, calibrated_divergence
+from coharness.reward.monitors.response import AUDIT_FACTOR
 from coharness.spaces.space import Float
 from coharness.spaces.training_space import training_space
 from coharness.tasks.sources import TaskSources
@@ -21,6 +26,8 @@ class Context:
     space: GeneSpace
     h0: Harness
     hyperparameters: dict[str, Float]
+    divergence: DivergenceDetector | None = None
+    "Of a run whose judge is watched, where there are readings enough to hold it against a benchmark."
 
     @property
     def num_policies(self) -> int:
@@ -89,6 +96,8 @@ SCOUT_PER_CELL = 8
 """Most tasks of each cell in the first one, which looks at every answer format on the base."""
 CHOOSE_PER_CELL = 24
 """Most tasks on which the randomized control tries each (family, format)."""
+DIVERGENCE_WARMUP = 8
+"""Assessments that say where judge and benchmark stand in health; a run of fewer than twice as many is not held against it."""
 CHOOSE_GLOBAL = 96
 """Most tasks on which it tries each value of the other serving genes."""
 
@@ -106,4 +115,32 @@ def build_context(config: RunConfig, sources: TaskSources) -> Context:
         space=space,
         h0=initial_harness(config, sources, space),
         hyperparameters=training_space(config.training),
+        divergence=_divergence(config, len(space.mix)),
     )
+
+
+def monitor_horizon(config: RunConfig) -> int:
+    """Steps of the judge's monitors that a run can have: all of its episodes audited at the largest share."""
+    monitor = config.reward.monitor
+    share = min(1.0, AUDIT_FACTOR * monitor.audit_share)
+    return max(1, round(share * config.budget.rollouts / monitor.step_audits))
+
+
+def _divergence(config: RunConfig, num_cells: int) -> DivergenceDetector | None:
+    """A detector whose threshold is simulated for runs of this shape; the benchmark is the members' assessments."""
+    if config.reward.judge is None:
+        return None
+    updates = config.budget.rollouts / (config.training.group_size * config.training.groups_per_update)
+    readings = int(updates / config.evolution.assess_every)
+    if readings < 2 * DIVERGENCE_WARMUP:
+        return None
+    steps = monitor_horizon(config)
+    shape = RunShape(
+        steps=steps,
+        rollouts=config.reward.monitor.step_audits,
+        benchmark_items=FILL_PER_CELL * num_cells * config.population.num_policies,
+        benchmark_every=max(1, steps // readings),
+        warmup=DIVERGENCE_WARMUP,
+    )
+    rng = np.random.default_rng(derive_seed("divergence", config.seed))
+    return calibrated_divergence(shape, rng, alpha=config.reward.monitor.alpha)

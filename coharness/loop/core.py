@@ -11,7 +11,7 @@ again until the answer is empty.
 from collections.abc import Iterable
 
 from coharness.config.schema import RunConfig, Schedule
-from coharness.loop import choosing, closing, gating, harnesses, population, practice
+from coharness.loop import choosing, closing, gating, harnesses, judging, population, practice
 from coharness.loop.context import Context, build_context
 from coharness.loop.fold import apply
 from coharness.loop.items import ItemMaker
@@ -19,6 +19,8 @@ from coharness.loop.ranking import Ranking
 from coharness.loop.stage import is_closing
 from coharness.loop.state import State
 from coharness.records import events as ev
+from coharness.records.judging import Alarm
+from coharness.reward.monitors.watch import Watch
 from coharness.tasks.sources import TaskSources
 
 
@@ -29,6 +31,7 @@ class Evolution:
         self.context: Context = build_context(config, sources)
         self.state = State()
         self._ranking: tuple[int, Ranking] | None = None
+        self._read_alarm: tuple[Watch, Alarm | None] | None = None
 
     def tell(self, event: ev.Event) -> None:
         """Fold one event."""
@@ -46,7 +49,9 @@ class Evolution:
         if structural is not None:
             return [structural]
         directives: list[ev.Directive] = []
-        job = practice.due_training(state, ctx, capacity.num_jobs)
+        repair = judging.due_repair(state, ctx, capacity.num_jobs)
+        # One job an answer: each takes its name from the state's counter.
+        job = repair or practice.due_training(state, ctx, capacity.num_jobs)
         if job is not None:
             directives.append(job)
         make = ItemMaker(ctx.config, state.next_item)
@@ -66,6 +71,9 @@ class Evolution:
         slot = harnesses.due_slot(state, ctx)
         if slot is not None:
             return slot
+        judged = judging.due_appointment(state, ctx) or judging.due_response(state, self._alarm)
+        if judged is not None:
+            return judged
         make = ItemMaker(ctx.config, state.next_item)
         verdict = gating.due_verdict(state, ctx)
         if verdict is not None:
@@ -94,6 +102,12 @@ class Evolution:
             or harnesses.due_turnover(state, ctx, ranking)
             or harnesses.due_proposal(state, ctx, ranking)
         )
+
+    def _alarm(self, watch: Watch) -> Alarm | None:
+        """The monitors' alarm; a cache of a pure reading, since a bootstrap stands behind one that a shortcut must explain."""
+        if self._read_alarm is None or self._read_alarm[0] is not watch:
+            self._read_alarm = (watch, judging.read_alarm(watch, self.context))
+        return self._read_alarm[1]
 
     def _ranked(self) -> Ranking:
         """The ranking of this state; a cache of a pure reading, keyed by the number of events."""

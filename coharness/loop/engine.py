@@ -162,14 +162,14 @@ class Engine:
             for directive in directives:
                 self._tell(ev.Issued(directive=directive))
                 items -= len(directive.items) if isinstance(directive, ev.Lease) else 0
-                jobs -= isinstance(directive, ev.Train | ev.Merge)
+                jobs -= isinstance(directive, ev.Train | ev.Merge | ev.Repair)
                 self._commands += self._command(directive)
 
     def _command(self, directive: ev.Directive) -> list[ev.Command]:
         match directive:
             case ev.Lease():
                 return list(self._batches(directive.items))
-            case ev.Train() | ev.Merge():
+            case ev.Train() | ev.Merge() | ev.Repair():
                 return [directive.job]
             case ev.Cancel() | ev.Retire():
                 return [directive]

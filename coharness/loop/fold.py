@@ -6,6 +6,7 @@ the decision was made.
 
 from dataclasses import replace
 
+from coharness.loop import judging
 from coharness.loop.context import Context
 from coharness.loop.counting import advance
 from coharness.loop.results import batch_done, job_done
@@ -69,6 +70,7 @@ def _started(state: State, ctx: Context, event: ev.Started) -> None:
         )
     state.next_policy = len(state.members)
     _add_harness(state, ctx.h0)
+    judging.begin(state, ctx, event.judge)
 
 
 # Directives ---------------------------------------------------------------------------------------------------------
@@ -101,6 +103,12 @@ def _issued(state: State, ctx: Context, directive: ev.Directive) -> None:
             _open(state, ctx, directive)
         case ev.Decide():
             _decide(state, directive.verdict)
+        case ev.Respond():
+            judging.responded(state, directive)
+        case ev.Repair():
+            judging.repairing(state, directive.job)
+        case ev.Appoint():
+            judging.appointed(state, directive)
         case ev.Retire():
             gone = set(directive.uris)
             state.versions = {ref: v for ref, v in state.versions.items() if v.weights.uri not in gone}
@@ -128,6 +136,7 @@ def _leased(state: State, item: WorkItem) -> None:
     elif item.purpose is Purpose.FILL:
         if state.fill_pending == 0:
             state.fill_rounds += 1
+            state.fill_tally = (0, 0)
         state.fill_pending += 1
     elif item.purpose is Purpose.TRACK:
         if state.track_pending == 0:

@@ -5,7 +5,7 @@ from coharness.records.harness import Harness
 from coharness.records.ids import HarnessId, ItemId, ProposalId, derive_seed
 from coharness.records.policy import VersionRef
 from coharness.records.task import Task
-from coharness.records.work import Purpose, WorkItem
+from coharness.records.work import Judging, Purpose, WorkItem
 
 
 class ItemMaker:
@@ -14,6 +14,11 @@ class ItemMaker:
     def __init__(self, config: RunConfig, next_item: int) -> None:
         self._config = config
         self._next = next_item
+
+    @property
+    def next_id(self) -> int:
+        """Number of the item that is made next."""
+        return self._next
 
     def make(
         self,
@@ -30,6 +35,7 @@ class ItemMaker:
         proposal: ProposalId | None = None,
         arm: str = "",
         pair: int = 0,
+        judging: Judging | None = None,
     ) -> WorkItem:
         """The next item; its seed is derived from its id where none is given (paired arms share one)."""
         item_id = self._next
@@ -49,4 +55,5 @@ class ItemMaker:
             proposal=proposal,
             arm=arm,
             pair=pair,
+            judging=judging,
         )

@@ -1,4 +1,4 @@
-"""Runs jobs of a trainer process: updates through the training backend, merges through `evolution.merging`."""
+"""Runs jobs of a trainer process: updates through the training backend, merges through `evolution.merging`, judge repairs."""
 
 import time
 from collections.abc import Mapping
@@ -11,10 +11,12 @@ from coharness.records.errors import Boundary, BoundaryError, CoharnessError, bo
 from coharness.records.ids import derive_seed
 from coharness.records.policy import PolicyVersion, WeightsKind
 from coharness.records.protocols import ReplayStore
-from coharness.records.training import JobResult, JobStatus, MergeJob, TrainJob
+from coharness.records.training import Job, JobResult, JobStatus, MergeJob, RepairJob, TrainJob
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from coharness.loop.repairing import JudgeRepairer
 
 
 class TrainingBackend(Protocol):
@@ -40,17 +42,25 @@ class TrainingBackend(Protocol):
 class JobRunner:
     """Runs one job at a time; a failure becomes the job's result."""
 
-    def __init__(self, run_dir: Path, policy: PolicySection, backend: TrainingBackend, replay: ReplayStore) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        policy: PolicySection,
+        backend: TrainingBackend,
+        replay: ReplayStore,
+        repairer: "JudgeRepairer | None" = None,
+    ) -> None:
         self._run_dir = run_dir
         self._policy = policy
         self._backend = backend
         self._replay = replay
+        self._repairer = repairer
 
     def close(self) -> None:
         """End the processes that the backend started."""
         self._backend.close()
 
-    def run(self, job: TrainJob | MergeJob) -> JobResult:
+    def run(self, job: Job) -> JobResult:
         """The end of the job."""
         wall, cpu = time.perf_counter(), time.process_time()
         try:
@@ -58,6 +68,9 @@ class JobRunner:
                 with boundary(Boundary.REPLAY):
                     own, borrowed = self._replay.fetch(job.items), self._replay.fetch(job.borrowed)
                 return self._backend.train(job, own, borrowed)
+            if isinstance(job, RepairJob):
+                result = self._repaired(job)
+                return replace(result, wall_s=time.perf_counter() - wall, cpu_s=time.process_time() - cpu)
             with boundary(Boundary.TRAINING):
                 tensors, metrics = self._merged(job)
                 result = self._backend.publish_merged(job, tensors)
@@ -72,6 +85,14 @@ class JobRunner:
                 boundary=where,
                 message=str(error)[:500],
             )
+
+    def _repaired(self, job: RepairJob) -> JobResult:
+        with boundary(Boundary.REPLAY):
+            episodes = self._replay.fetch(job.items)
+        with boundary(Boundary.TRAINING):
+            if self._repairer is None:
+                raise ValueError(f"job {job.id} mends the judge {job.judge}, and this trainer has no judge to mend")
+            return self._repairer.run(job, episodes)
 
     def _merged(self, job: MergeJob) -> tuple[Mapping[str, Any], Mapping[str, float]]:
         """The child's tensors, and what the merge has to say of itself."""

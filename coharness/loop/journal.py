@@ -22,8 +22,8 @@ from coharness.records.codec import decode, encode
 from coharness.records.errors import JournalError
 from coharness.records.events import Event
 
-JOURNAL_SCHEMA = 2
-"""2: a harness may carry a reward rule, a member counts its updates (2026-12-01)."""
+JOURNAL_SCHEMA = 3
+"""2: a harness may carry a reward rule, a member counts its updates. 3: items name their judge, outcomes hold audits."""
 SEGMENT_BYTES = 64 * 2**20
 
 

@@ -11,7 +11,7 @@ from coharness.loop.worker import failed_everywhere
 from coharness.records import events as ev
 from coharness.records.errors import Boundary, BoundaryError, boundary
 from coharness.records.protocols import ReplayStore, RolloutWorker, WeightStore
-from coharness.records.training import MergeJob, TrainJob
+from coharness.records.training import Job, MergeJob, RepairJob, TrainJob
 from coharness.records.work import BatchResult, Outcome, OutcomeStatus, WorkBatch
 
 QUEUED_BATCHES = 2
@@ -35,7 +35,7 @@ class LocalFleet:
     def capacity(self) -> ev.Capacity:
         """Room for a few batches and one job."""
         batches = sum(isinstance(c, WorkBatch) for c in self._queue)
-        has_job = any(isinstance(c, TrainJob | MergeJob) for c in self._queue)
+        has_job = any(isinstance(c, Job) for c in self._queue)
         return ev.Capacity(num_items=max(QUEUED_BATCHES - batches, 0) * self._batch_items, num_jobs=int(not has_job))
 
     def submit(self, commands: Sequence[ev.Command]) -> None:
@@ -54,7 +54,7 @@ class LocalFleet:
         match command:
             case WorkBatch():
                 return [ev.BatchDone(result=self._run_batch(command))]
-            case TrainJob() | MergeJob():
+            case TrainJob() | MergeJob() | RepairJob():
                 return [ev.JobDone(result=self._jobs.run(command))]
             case ev.Retire():
                 self._weights.retire(command.uris)

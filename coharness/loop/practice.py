@@ -16,6 +16,7 @@ from coharness.evolution.pairing import choose_slot
 from coharness.harness.sampling import GroupSampler, Worth
 from coharness.loop.context import Context
 from coharness.loop.items import ItemMaker
+from coharness.loop.judging import judging_of, stop_reason
 from coharness.loop.stage import evolves_harness, is_closing, trains_weights
 from coharness.loop.state import Member, State
 from coharness.records import events as ev
@@ -45,7 +46,7 @@ def outstanding(state: State) -> Counter[PolicyId]:
 
 def lease_practice(state: State, ctx: Context, make: ItemMaker, num_items: int) -> list[WorkItem]:
     """Training groups for the members that have most room, at most `num_items`."""
-    if is_closing(state, ctx) or num_items <= 0:
+    if is_closing(state, ctx) or num_items <= 0 or stop_reason(state) is not None:
         return []
     training = ctx.config.training
     limit = (training.max_staleness + 1) * training.groups_per_update
@@ -101,6 +102,7 @@ def _chunk(
                 purpose=Purpose.TRAIN,
                 group_size=config.training.group_size,
                 temperature=member.hyperparameters["temperature"],
+                judging=judging_of(state, ctx, harness, make.next_id),
             )
         )
     return items

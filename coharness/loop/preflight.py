@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from coharness.config.reward import LinearJudgeSection, TrainedJudgeSection
 from coharness.config.schema import CodeTasks, RunConfig, Schedule
 from coharness.loop.build import run_sources
 from coharness.loop.context import build_context
@@ -17,10 +18,15 @@ from coharness.records.errors import CoharnessError, PreflightError
 from coharness.reward.judges.lint import lint
 from coharness.reward.judges.rubric import load_rubric
 from coharness.reward.judges.secrets import key_from_env
+from coharness.reward.linear.files import read_model
+from coharness.reward.linear.rows import read_pairs
 from coharness.reward.sandbox import Layer
+from coharness.reward.training.record import read_record
 from coharness.reward.verify.code import make_sandbox
 
 MIN_FREE_BYTES = 2 * 2**30
+MIN_ANCHORS_RIGHT = 0.6
+"""Share of anchors that a judge should order rightly before a run trusts it."""
 
 
 class Level(StrEnum):
@@ -102,6 +108,10 @@ def _judge_findings(config: RunConfig) -> list[Finding]:
     if section is None:
         return []
     what = "reward.judge"
+    if isinstance(section, LinearJudgeSection):
+        return _linear_judge_findings(config, section)
+    if isinstance(section, TrainedJudgeSection):
+        return _trained_judge_findings(section)
     try:
         rubric = load_rubric(section.rubric)
         key_from_env(section.api_key_env)
@@ -113,6 +123,57 @@ def _judge_findings(config: RunConfig) -> list[Finding]:
     ]
     about = f"{section.model} by rubric {rubric.name}@{rubric.version}, at most {section.max_calls} calls a worker"
     return [Finding(level=Level.INFO, what=what, message=about), *findings]
+
+
+def _trained_judge_findings(section: TrainedJudgeSection) -> list[Finding]:
+    """Whether the judge and its base are there, and whether it passed its gate."""
+    from coharness.policy.bases import resolve_base
+
+    what = "reward.judge"
+    try:
+        record = read_record(Path(section.folder))
+        found = resolve_base(record.base).digest
+    except CoharnessError as error:
+        return [Finding(level=Level.ERROR, what=what, message=str(error))]
+    if found != record.base_digest:
+        message = (
+            f"the judge in {section.folder} was trained on another base than {record.base} is here; train it again"
+        )
+        return [Finding(level=Level.ERROR, what=what, message=message)]
+    about = (
+        f"judge {record.id} on {record.base}, trained {record.objective}, at most {section.max_calls} answers a worker"
+    )
+    findings = [Finding(level=Level.INFO, what=what, message=about)]
+    if not record.promoted:
+        message = "it did not pass its gate: it is not known to be better than the judge before it"
+        findings.append(Finding(level=Level.WARNING, what=what, message=message))
+    return findings
+
+
+def _linear_judge_findings(config: RunConfig, section: LinearJudgeSection) -> list[Finding]:
+    """Whether the judge and the pairs it is mended by can be read, and how it orders its own anchors."""
+    what = "reward.judge"
+    try:
+        model = read_model(Path(section.file))
+        anchors = read_pairs(Path(section.anchors)) if section.anchors is not None else []
+        clean = read_pairs(Path(section.pairs)) if section.pairs is not None else []
+    except CoharnessError as error:
+        return [Finding(level=Level.ERROR, what=what, message=str(error))]
+    shared = {p.question for p in anchors} & {p.question for p in clean}
+    if shared:
+        message = (
+            f"{len(shared)} questions stand in reward.judge.anchors and in reward.judge.pairs, the first is {min(shared)!r}; a "
+            "judge that was fitted to its anchors is gated by nothing: take them out of one"
+        )
+        return [Finding(level=Level.ERROR, what=what, message=message)]
+    ladder = ", ".join(config.reward.ladder) or "nothing"
+    about = f"linear judge {model.id}, {len(anchors)} anchors, {len(clean)} pairs to replay; after alarms: {ladder}"
+    findings = [Finding(level=Level.INFO, what=what, message=about)]
+    right = sum(model.logit(p.question, p.better) > model.logit(p.question, p.worse) for p in anchors)
+    if anchors and right < MIN_ANCHORS_RIGHT * len(anchors):
+        message = f"orders {right} of {len(anchors)} anchors rightly, little better than a coin; fit it again"
+        findings.append(Finding(level=Level.WARNING, what=what, message=message))
+    return findings
 
 
 def _sandbox_findings(config: RunConfig) -> list[Finding]:

@@ -1,11 +1,12 @@
 """The part of the fold that applies results: the ends of work items and of jobs."""
 
 from coharness.harness.compile import serving_signature
+from coharness.loop import judging
 from coharness.loop.context import Context
 from coharness.loop.counting import arm_ended
 from coharness.loop.stage import trains_weights
 from coharness.loop.state import CHAMPION, Milestone, State
-from coharness.records.training import JobResult, JobStatus, MergeJob
+from coharness.records.training import JobResult, JobStatus, MergeJob, RepairJob
 from coharness.records.work import BatchResult, Outcome, OutcomeStatus, Purpose, Serving, WorkItem
 
 NUM_MILESTONES = 8
@@ -53,8 +54,14 @@ def _ended(state: State, ctx: Context, item: WorkItem, outcome: Outcome) -> None
     elif item.purpose is Purpose.FILL:
         if is_done:
             _observe(state, ctx, item, outcome)
+            if item.arm != CHAMPION:
+                correct, tried = state.fill_tally
+                state.fill_tally = (correct + outcome.num_correct, tried + item.group_size)
         state.fill_pending -= 1
         if state.fill_pending == 0:
+            if state.fill_rounds > 1:
+                # The first assessment is of the base alone, in other formats too; it says nothing of how members move.
+                judging.assessed(state, *state.fill_tally)
             state.fill_done_at = state.ticks
             if state.fill_rounds == 1:
                 # The first assessment was of the base, where all members began.
@@ -97,6 +104,7 @@ def _observe(state: State, ctx: Context, item: WorkItem, outcome: Outcome) -> No
 
 def _practised(state: State, ctx: Context, item: WorkItem, outcome: Outcome) -> None:
     _observe(state, ctx, item, outcome)
+    judging.audited(state, item, outcome)
     state.practised += 1
     index = state.slot_of.get(item.harness)
     if index is not None and index < len(state.slots):
@@ -114,10 +122,13 @@ def _practised(state: State, ctx: Context, item: WorkItem, outcome: Outcome) -> 
 
 
 def job_done(state: State, result: JobResult) -> None:
-    """Apply the end of an update or a merge."""
+    """Apply the end of an update, a merge or a repair."""
     job = state.jobs.pop(result.job)
     state.work_cpu_s += result.cpu_s
     version = result.version
+    if isinstance(job, RepairJob):
+        judging.repaired(state, result)
+        return
     if version is not None:
         state.versions[version.ref] = version
     if isinstance(job, MergeJob):

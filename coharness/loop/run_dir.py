@@ -1,6 +1,6 @@
 """A run's folder: the only interface between a run and everything that looks at it.
 
-    config.yaml   journal/   replay/   weights/   harnesses/   logs/   lease.json
+    config.yaml   journal/   replay/   weights/   harnesses/   judges/   logs/   lease.json
     snapshot.json   metrics.jsonl   sealed.json   report.html
 
 Invariants: one writer, the holder of the lease; a higher epoch ends the right of a lower one to write.
@@ -79,6 +79,11 @@ class RunDir:
     def harnesses_dir(self) -> Path:
         """Genomes, for people to read."""
         return self.path / "harnesses"
+
+    @property
+    def judges_dir(self) -> Path:
+        """Versions of a linear judge."""
+        return self.path / "judges"
 
     @property
     def logs_dir(self) -> Path:

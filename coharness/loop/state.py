@@ -11,11 +11,14 @@ from typing import Any
 
 from coharness.evolution.evidence import EvidenceTable
 from coharness.records.harness import Harness
-from coharness.records.ids import HarnessId, ItemId, JobId, PolicyId, ProposalId, content_hash
+from coharness.records.ids import NO_JUDGE, HarnessId, ItemId, JobId, JudgeId, PolicyId, ProposalId, content_hash
+from coharness.records.judging import Alarm, MendedJudge, Rung
 from coharness.records.policy import PolicyVersion, VersionRef
 from coharness.records.proposals import Proposal, Verdict
-from coharness.records.training import MergeJob, TrainJob
+from coharness.records.training import Job, TrainJob
 from coharness.records.work import Serving, WorkItem
+from coharness.reward.monitors.response import Response
+from coharness.reward.monitors.watch import Watch
 from coharness.stats.sequential import PairedCounts
 
 
@@ -93,6 +96,33 @@ class Milestone:
     serving: Serving
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeTerm:
+    """A stretch of the run under one version of the judge."""
+
+    judge: JudgeId
+    since: int
+    "Charged episodes when it began."
+    how: str
+    "`start`, `mended` or `rolled back`."
+    heads: tuple[VersionRef, ...] = ()
+    "The members' weights at that moment; they are kept for whoever looks into it."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident:
+    """An alarm of the monitors."""
+
+    alarm: Alarm
+    charged: int
+    "Charged episodes when it was raised."
+    judge: JudgeId
+    rung: Rung
+    "Where the response stood behind it."
+    heads: tuple[VersionRef, ...] = ()
+    "The members' weights then, kept at the first alarm about each judge."
+
+
 @dataclass(slots=True)
 class State:
     """Everything the core knows."""
@@ -138,7 +168,7 @@ class State:
     "Most versions that a group was behind when it was trained on."
 
     running: dict[ItemId, WorkItem] = field(default_factory=dict)
-    jobs: dict[JobId, TrainJob | MergeJob] = field(default_factory=dict)
+    jobs: dict[JobId, Job] = field(default_factory=dict)
     members: list[Member] = field(default_factory=list)
     slots: list[Slot] = field(default_factory=list)
     harnesses: dict[HarnessId, Harness] = field(default_factory=dict)
@@ -208,6 +238,27 @@ class State:
     merge_rules: dict[PolicyId, str] = field(default_factory=dict)
     "Merged policy -> the rule that made it."
 
+    judge: JudgeId = NO_JUDGE
+    "The version that new groups are judged by, empty where the run has no judge."
+    terms: list[JudgeTerm] = field(default_factory=list)
+    watch: Watch | None = None
+    response: Response = field(default_factory=Response)
+    responded_at: int = 0
+    "Step of the monitors that was responded to last."
+    incidents: list[Incident] = field(default_factory=list)
+    audited: deque[ItemId] = field(default_factory=lambda: deque(maxlen=4096))
+    "Done audited groups that the present judge scored."
+    new_conflicts: int = 0
+    "Of those, groups with a conflict since its last repair."
+    refused_in_term: int = 0
+    "Candidates for its place that were turned down."
+    repair_due: bool = False
+    mended: MendedJudge | None = None
+    "A candidate that waits for its verdict."
+    refused_judges: list[tuple[JudgeId, str]] = field(default_factory=list)
+    fill_tally: tuple[int, int] = (0, 0)
+    "(correct, tried) of the members in the assessment that is under way."
+
     def member(self, policy: PolicyId) -> Member | None:
         """The member of this name, None where it is gone."""
         return next((m for m in self.members if m.policy == policy), None)
@@ -269,6 +320,11 @@ def state_digest(state: State) -> str:
         "verdicts": [[v.proposal, v.kind, v.wins, v.losses, v.ties] for v in state.verdicts],
         "practice": _table_json(state.practice),
         "fitness": _table_json(state.fitness),
+        "judge": [
+            state.judge, state.response.rung, state.response.since, state.watch.step if state.watch else 0,
+            repr(state.watch.conflict.log_statistics) if state.watch and state.watch.conflict else "",
+            len(state.incidents), list(state.audited), state.new_conflicts, [r[0] for r in state.refused_judges],
+        ],
         "finished": state.finished,
     }  # fmt: skip
     return content_hash(data, 32)

@@ -8,6 +8,7 @@ from coharness.loop.context import Context
 from coharness.loop.ranking import Ranking
 from coharness.loop.stage import is_closing
 from coharness.loop.state import State
+from coharness.records.judging import Rung
 from coharness.records.work import Purpose
 
 
@@ -73,6 +74,15 @@ def status_of(state: State, ctx: Context) -> dict[str, Any]:
             for m in state.members
         ],
         "slots": [{"harness": s.harness, "practised": sum(s.practised.values())} for s in state.slots],
+        "judge": {
+            "version": state.judge,
+            "response": state.response.rung.value,
+            "alarms": len(state.incidents),
+            "mended": sum(term.how == "mended" for term in state.terms),
+            "refused": len(state.refused_judges),
+        }
+        if state.judge
+        else None,
         "last_event": _last_event(state),
     }
 
@@ -80,6 +90,9 @@ def status_of(state: State, ctx: Context) -> dict[str, Any]:
 def _last_event(state: State) -> str:
     if state.finished:
         return f"finished: {state.finished}"
+    if state.incidents and state.response.rung is not Rung.WATCH:
+        alarm = state.incidents[-1].alarm
+        return f"alarm about the judge ({', '.join(alarm.causes)}); the response is {state.response.rung.value}"
     if state.verdicts:
         verdict = state.verdicts[-1]
         return f"proposal {verdict.proposal} {verdict.kind.value}: {verdict.reason}"

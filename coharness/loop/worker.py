@@ -7,24 +7,26 @@ failure is never a score.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from coharness.harness.compile import compile_prompt, compile_turns, retry_prompt
-from coharness.records.episode import Episode, Score, StopReason, episodes_to_table
+from coharness.loop.checking import Checks
+from coharness.records.episode import Episode, JudgedPart, Score, StopReason, episodes_to_table
 from coharness.records.errors import Boundary, BoundaryError, boundary
 from coharness.records.harness import Harness
 from coharness.records.ids import derive_seed
 from coharness.records.policy import WeightsRef
 from coharness.records.protocols import Check, Generation, GenerationRequest, Generator, TextCodec, Verifier
 from coharness.records.task import Task
-from coharness.records.work import BatchResult, Outcome, OutcomeStatus, Purpose, WorkBatch, WorkItem
+from coharness.records.work import Audit, BatchResult, Outcome, OutcomeStatus, Purpose, WorkBatch, WorkItem
 from coharness.reward.algebra.book import MultiplierBook
 from coharness.reward.algebra.part import Part
-from coharness.reward.judges.protocol import AttemptJudge
-from coharness.reward.score import Attempted, needs_judge, rule_of, score_episode, score_group
+from coharness.reward.judges.protocol import SCORE_PART, JudgeShelf
+from coharness.reward.monitors.shortcut import FEATURES, text_features
+from coharness.reward.score import Attempted, score_episode, score_group
 from coharness.tasks.formats import FORMATS
 from coharness.tasks.sources import TaskSources
 
@@ -42,6 +44,7 @@ class _Attempt:
     answer: str | None = None
     stop: StopReason = StopReason.LENGTH
     turns: int = 0
+    judged: tuple[Part, ...] = ()
 
     def add(self, generation: Generation) -> None:
         self.ids += generation.output_ids
@@ -79,15 +82,16 @@ class EpisodeWorker:
         generator: Generator,
         verifier: Verifier,
         max_context: int,
-        judge: AttemptJudge | None = None,
+        judges: JudgeShelf | None = None,
         deadline_s: float | None = None,
+        concurrency: int = 1,
     ) -> None:
         self._name = name
         self._sources = sources
         self._generator = generator
-        self._verifier = verifier
+        self._checks = Checks(verifier, concurrency)
         self._max_context = max_context
-        self._judge = judge
+        self._judges = judges
         self._book = MultiplierBook()
         self._deadline_s = deadline_s
 
@@ -108,14 +112,14 @@ class EpisodeWorker:
             outcomes += [_failed(group.item, error) for group in groups]
             groups = []
         episodes: list[Episode] = []
-        for group in groups:
+        for group, asked in [(group, self._asked(group)) for group in groups]:
             try:
-                rows = self._score(group)
+                rows = self._score(group, asked)
             except BoundaryError as error:
                 outcomes.append(_failed(group.item, error))
             else:
                 episodes += rows
-                outcomes.append(_done(group, rows))
+                outcomes.append(self._done(group, rows))
         result = BatchResult(
             batch=batch.id,
             worker=self._name,
@@ -128,9 +132,9 @@ class EpisodeWorker:
     def close(self) -> None:
         """End what the engine, the verifier and the judge started."""
         self._generator.close()
-        self._verifier.close()
-        if self._judge is not None:
-            self._judge.close()
+        self._checks.close()
+        if self._judges is not None:
+            self._judges.close()
 
     def _begin(self, item: WorkItem, batch: WorkBatch) -> _Group:
         codec = self._generator.codec
@@ -194,7 +198,14 @@ class EpisodeWorker:
                         again.append((group, attempt))
             pending = again
 
-    def _score(self, group: _Group) -> list[Episode]:
+    def _asked(self, group: _Group) -> dict[str, Callable[[], Check]]:
+        """Distinct answers of a group -> what reads the verifier's word on them; a batch is asked about before one is read."""
+        if any(attempt.stop is StopReason.ABORTED for attempt in group.attempts):
+            return {}
+        answers = dict.fromkeys(attempt.answer for attempt in group.attempts if attempt.answer is not None)
+        return {answer: self._checks.ask(group.task, answer) for answer in answers}
+
+    def _score(self, group: _Group, asked: Mapping[str, Callable[[], Check]]) -> list[Episode]:
         if late := sum(attempt.stop is StopReason.ABORTED for attempt in group.attempts):
             raise BoundaryError(
                 Boundary.DEADLINE,
@@ -204,42 +215,70 @@ class EpisodeWorker:
         for attempt in group.attempts:
             if attempt.answer is not None and attempt.answer not in checks:
                 with boundary(Boundary.VERIFIER):
-                    checks[attempt.answer] = self._verifier.check(
-                        group.task.verifier, group.task.question, group.task.answer, attempt.answer
-                    )
+                    checks[attempt.answer] = asked[attempt.answer]()
         found = [None if a.answer is None else checks[a.answer] for a in group.attempts]
         genes, allowed = group.harness.reward, group.item.max_tokens
+        judging = group.item.judging
         with boundary(Boundary.VERIFIER):
-            if group.item.purpose is not Purpose.TRAIN or not genes.rule:
-                # Evaluation looks at correctness alone: no rule is applied to it and no judge is paid for it.
+            self._judge(group)
+            frozen = judging is not None and not judging.counts
+            if group.item.purpose is not Purpose.TRAIN or not genes.rule or frozen:
+                # Evaluation looks at correctness alone: no rule is applied to it and no judge is paid for it. While a judge
+                # does not count, training rests on the verifier's parts in the same way.
                 scores = [
                     score_episode(check, check is not None, attempt.written, allowed, genes)
                     for check, attempt in zip(found, group.attempts, strict=True)
                 ]
             else:
-                judged = self._judged(group)
                 scores = score_group(
                     [
-                        Attempted(check=check, tokens_used=attempt.written, max_tokens=allowed, judged=parts)
-                        for check, attempt, parts in zip(found, group.attempts, judged, strict=True)
+                        Attempted(check=check, tokens_used=attempt.written, max_tokens=allowed, judged=attempt.judged)
+                        for check, attempt in zip(found, group.attempts, strict=True)
                     ],
                     genes,
                     self._book,
                 )
         return [_episode(group, attempt, score) for attempt, score in zip(group.attempts, scores, strict=True)]
 
-    def _judged(self, group: _Group) -> list[tuple[Part, ...]]:
-        """The judge's parts of each attempt; where no answer could be read there is nothing to judge, and it earns nothing."""
-        rule = rule_of(group.harness.reward)
-        nothing: list[tuple[Part, ...]] = [() for _ in group.attempts]
-        if self._judge is None or rule is None or not needs_judge(rule):
-            return nothing
-        decode = self._generator.codec.decode
+    def _judge(self, group: _Group) -> None:
+        """Give each attempt the judge's parts; where no answer could be read there is nothing to judge, and it earns nothing."""
+        judging = group.item.judging
+        if judging is None or self._judges is None or not (judging.counts or judging.audited):
+            return
+        judge = self._judges.of(judging.judge)
         answered = [attempt for attempt in group.attempts if attempt.answer is not None]
-        texts = [decode([t for t, own in zip(a.ids, a.mask, strict=True) if own]) for a in answered]
-        judged = iter(self._judge.judge(group.task.question, texts))
-        silent = tuple(Part.ok(name, 0.0, "no answer could be read") for name in self._judge.part_names)
-        return [silent if attempt.answer is None else next(judged) for attempt in group.attempts]
+        judged = iter(judge.judge(group.task.question, [self._written_text(a) for a in answered]))
+        silent = tuple(Part.ok(name, 0.0, "no answer could be read") for name in judge.part_names)
+        for attempt in group.attempts:
+            attempt.judged = silent if attempt.answer is None else next(judged)
+
+    def _written_text(self, attempt: _Attempt) -> str:
+        return self._generator.codec.decode([t for t, own in zip(attempt.ids, attempt.mask, strict=True) if own])
+
+    def _done(self, group: _Group, rows: list[Episode]) -> Outcome:
+        return Outcome(
+            item=group.item.id,
+            status=OutcomeStatus.DONE,
+            num_correct=sum(row.score.exact == 1.0 for row in rows),
+            scores=tuple(round(row.score.value, 6) for row in rows),
+            num_parsed=sum(row.answer is not None for row in rows),
+            num_prompt_tokens=sum(len(row.token_ids) for row in rows) - _written(rows),
+            num_output_tokens=_written(rows),
+            audits=tuple(self._audits(group, rows)),
+        )
+
+    def _audits(self, group: _Group, rows: list[Episode]) -> Iterator[Audit]:
+        if group.item.judging is None or not group.item.judging.audited:
+            return
+        for attempt, row in zip(group.attempts, rows, strict=True):
+            score = next((p.value for p in attempt.judged if p.name == SCORE_PART), None)
+            if score is not None and attempt.answer is not None:
+                surface = text_features(self._written_text(attempt))
+                yield Audit(
+                    judged=round(score, 6),
+                    verified=row.score.exact == 1.0,
+                    features=tuple(round(surface[name], 6) for name in FEATURES),
+                )
 
 
 def _request(group: _Group, attempt: _Attempt, deadline_s: float | None) -> GenerationRequest:
@@ -277,18 +316,8 @@ def _episode(group: _Group, attempt: _Attempt, score: Score) -> Episode:
         answer=attempt.answer,
         stop_reason=attempt.stop,
         score=score,
-    )
-
-
-def _done(group: _Group, rows: list[Episode]) -> Outcome:
-    return Outcome(
-        item=group.item.id,
-        status=OutcomeStatus.DONE,
-        num_correct=sum(row.score.exact == 1.0 for row in rows),
-        scores=tuple(round(row.score.value, 6) for row in rows),
-        num_parsed=sum(row.answer is not None for row in rows),
-        num_prompt_tokens=sum(len(row.token_ids) for row in rows) - _written(rows),
-        num_output_tokens=_written(rows),
+        judge=item.judging.judge if item.judging is not None and attempt.judged else "",
+        judged=tuple(JudgedPart(name=p.name, outcome=p.outcome.value, value=p.value) for p in attempt.judged),
     )
 
 

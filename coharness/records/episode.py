@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from coharness.records.ids import ItemId
 
-EPISODE_SCHEMA_VERSION = 1
+EPISODE_SCHEMA_VERSION = 2
+"""2: which judge saw an attempt, and the parts that it gave (2026-12-01)."""
 
 
 class StopReason(StrEnum):
@@ -37,6 +38,18 @@ class Score:
     format: float
     length: float
     feedback: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedPart:
+    """One part that a judge gave, beside the verifier's parts in `Score`."""
+
+    name: str
+    "`judge/score` or `judge/<criterion>`."
+    outcome: str
+    "A PartOutcome's value."
+    value: float | None
+    "In [0, 1] where the outcome is ok, else None."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +81,10 @@ class Episode:
     "The answer that was read, None where none could be."
     stop_reason: StopReason
     score: Score
+    judge: str = ""
+    "The version of the judge that was asked, empty where none was."
+    judged: tuple[JudgedPart, ...] = ()
+    "What it gave."
 
     def __post_init__(self) -> None:
         if not len(self.token_ids) == len(self.loss_mask) == len(self.logprobs):
@@ -104,6 +121,20 @@ EPISODE_SCHEMA = pa.schema(
         pa.field("format_ok", pa.float32(), nullable=False),
         pa.field("length_left", pa.float32(), nullable=False),
         pa.field("feedback", pa.string(), nullable=False),
+        pa.field("judge", pa.string(), nullable=False),
+        pa.field(
+            "judged",
+            pa.list_(
+                pa.struct(
+                    [
+                        pa.field("name", pa.string(), nullable=False),
+                        pa.field("outcome", pa.string(), nullable=False),
+                        pa.field("value", pa.float32()),
+                    ]
+                )
+            ),
+            nullable=False,
+        ),
     ],
     metadata={"coharness.schema": f"episode/{EPISODE_SCHEMA_VERSION}"},
 )
@@ -118,7 +149,7 @@ def episodes_to_table(episodes: list[Episode]) -> pa.Table:
             e.item, e.sample, e.policy, e.step, e.harness, e.task, e.family, e.level, e.task_seed, e.format, e.purpose,
             e.temperature, e.token_ids, e.loss_mask, e.logprobs, e.prompt_length, e.reference_ids, e.answer,
             e.stop_reason.value, e.score.value, e.score.exact, e.score.partial, e.score.format, e.score.length,
-            e.score.feedback,
+            e.score.feedback, e.judge, [{"name": p.name, "outcome": p.outcome, "value": p.value} for p in e.judged],
         )  # fmt: skip
         for name, value in zip(EPISODE_SCHEMA.names, row, strict=True):
             columns[name].append(value)
@@ -136,6 +167,7 @@ def episodes_from_table(table: pa.Table) -> list[Episode]:
             answer=r["answer"], stop_reason=StopReason(r["stop_reason"]),
             score=Score(value=r["score"], exact=r["exact"], partial=r["partial"], format=r["format_ok"],
                         length=r["length_left"], feedback=r["feedback"]),
+            judge=r["judge"], judged=tuple(JudgedPart(**part) for part in r["judged"]),
         )
         for r in table.to_pylist()
     ]  # fmt: skip

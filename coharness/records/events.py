@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from coharness.records.harness import Harness
-from coharness.records.ids import HarnessId, ItemId, PolicyId
+from coharness.records.ids import NO_JUDGE, HarnessId, ItemId, JudgeId, PolicyId
+from coharness.records.judging import Alarm, Rung
 from coharness.records.policy import VersionRef, WeightsRef
 from coharness.records.proposals import Proposal, Verdict
-from coharness.records.training import JobResult, MergeJob, TrainJob
+from coharness.records.training import Job, JobResult, MergeJob, RepairJob, TrainJob
 from coharness.records.work import BatchResult, WorkBatch, WorkItem
 
 
@@ -98,6 +99,37 @@ class Decide:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Respond:
+    """The monitors raised an alarm, or were quiet for long: where the response stands from now on."""
+
+    step: int
+    "Of the monitors."
+    alarm: Alarm | None
+    rung: Rung
+    judge: JudgeId
+    "The version that is asked from now on; another one than before where the judge is rolled back."
+    findings: tuple[str, ...] = ()
+    "What else the monitors saw; it raises no alarm alone."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair:
+    """Mend the judge."""
+
+    job: RepairJob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appoint:
+    """The end of a repair: the mended judge takes over, or is turned down."""
+
+    judge: JudgeId
+    "The candidate."
+    accepted: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Retire:
     """The weights in these folders are needed by nobody any more."""
 
@@ -111,10 +143,12 @@ class Finish:
     reason: str
 
 
-Command = WorkBatch | TrainJob | MergeJob | Cancel | Retire
+Command = WorkBatch | Job | Cancel | Retire
 """What a fleet is given: directives with all that a stateless worker needs to carry them out."""
 
-Directive = Lease | Cancel | Train | Merge | Clone | Spawn | Open | Decide | Retire | Finish
+Directive = (
+    Lease | Cancel | Train | Merge | Clone | Spawn | Open | Decide | Respond | Repair | Appoint | Retire | Finish
+)
 
 # Events -------------------------------------------------------------------------------------------------------------
 
@@ -130,6 +164,8 @@ class Started:
     base: WeightsRef
     code_digest: str
     "SHA-256 of the package's sources, so that replay can say whether the code is the same."
+    judge: JudgeId = NO_JUDGE
+    "The version of the judge that the run begins with, empty where it has none."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

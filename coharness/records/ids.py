@@ -22,6 +22,10 @@ JobId = NewType("JobId", int)
 """Number of a training or merging job, unique in a run."""
 ProposalId = NewType("ProposalId", int)
 """Number of a proposal, unique in a run."""
+JudgeId = NewType("JudgeId", str)
+"""Content hash of one version of a judge."""
+NO_JUDGE = JudgeId("")
+"""Where there is none."""
 
 JSON = Any
 """A value that survives a round trip through JSON."""

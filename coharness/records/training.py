@@ -1,11 +1,12 @@
-"""Jobs of a trainer and how they end: updates of a member's weights, and merges of several."""
+"""Jobs of a trainer and how they end: updates of a member's weights, merges of several, repairs of the judge."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from coharness.records.errors import Boundary
-from coharness.records.ids import ItemId, JobId, PolicyId
+from coharness.records.ids import ItemId, JobId, JudgeId, PolicyId
+from coharness.records.judging import MendedJudge
 from coharness.records.policy import Hyperparameters, PolicyVersion
 
 
@@ -40,6 +41,22 @@ class MergeJob:
     weights: tuple[float, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairJob:
+    """Fit a new version of the run's judge to audited groups, and measure it beside the present one."""
+
+    id: JobId
+    judge: JudgeId
+    "The present one, which scored the groups."
+    items: tuple[ItemId, ...]
+    "Audited groups that it scored, the oldest first."
+    seed: int
+
+
+Job = TrainJob | MergeJob | RepairJob
+"""What a trainer is given."""
+
+
 class JobStatus(StrEnum):
     """How a job ended."""
 
@@ -65,3 +82,5 @@ class JobResult:
     cpu_s: float = 0.0
     boundary: Boundary | None = None
     message: str = ""
+    mended: MendedJudge | None = None
+    "Of a repair alone."

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from coharness.records.errors import Boundary
 from coharness.records.harness import Harness
-from coharness.records.ids import HarnessId, ItemId, PolicyId, ProposalId
+from coharness.records.ids import HarnessId, ItemId, JudgeId, PolicyId, ProposalId
 from coharness.records.policy import VersionRef, WeightsRef
 from coharness.records.task import TaskRef
 
@@ -66,6 +66,18 @@ class Serving:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Judging:
+    """How a judge looks at a training group."""
+
+    judge: JudgeId
+    "The version that is asked."
+    counts: bool = True
+    "Whether its parts enter the reward; where not, the genome's plain weights of the verifier's parts make the score."
+    audited: bool = False
+    "Whether judge and verifier are held against each other in the outcome; only these feed monitors and repairs."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkItem:
     """One group to run."""
 
@@ -87,6 +99,8 @@ class WorkItem:
     "In a paired test: `challenger` or `incumbent`."
     pair: int = 0
     "Index of the pair in its test; negative for pairs on ANCHOR tasks."
+    judging: Judging | None = None
+    "None where no judge is asked: in evaluation, and in training by a genome whose rule reads none."
 
     @property
     def pairing(self) -> Pairing:
@@ -118,6 +132,17 @@ class OutcomeStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """One attempt that judge and verifier have both looked at."""
+
+    judged: float
+    "The judge's score in [0, 1]."
+    verified: bool
+    features: tuple[float, ...] = ()
+    "Surface features of what was written, in the order of `reward.monitors.shortcut.FEATURES`."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """The end of one work item, summed over its group; bodies are in the replay store under the item's id."""
 
@@ -133,6 +158,8 @@ class Outcome:
     num_output_tokens: int = 0
     boundary: Boundary | None = None
     message: str = ""
+    audits: tuple[Audit, ...] = ()
+    "Of an audited group: its attempts whose answer could be read and that the judge scored."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

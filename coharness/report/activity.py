@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from coharness.records.errors import Boundary
 from coharness.records.ids import ItemId, JobId
-from coharness.records.training import JobResult, JobStatus, MergeJob, TrainJob
+from coharness.records.training import Job, JobResult, JobStatus, TrainJob
 from coharness.records.work import BatchResult, Outcome, OutcomeStatus, Purpose, WorkItem
 from coharness.report.timeline import FailureCount, Moment, Overlap, Spend, Staleness, Throughput, WorkerLoad
 
@@ -48,7 +48,7 @@ class Activity:
         self.rollout_cpu_s = 0.0
         self.training_cpu_s = 0.0
         self._open_items: dict[ItemId, WorkItem] = {}
-        self._open_jobs: dict[JobId, TrainJob | MergeJob] = {}
+        self._open_jobs: dict[JobId, Job] = {}
         self._steps: dict[ItemId, tuple[str, int]] = {}
         self._spend: dict[Purpose, Counter[str]] = defaultdict(Counter)
         self._windows: dict[int, Counter[str]] = defaultdict(Counter)
@@ -70,7 +70,7 @@ class Activity:
                 self._open_items[item.id] = item
                 self._in_flight[_LANES.get(item.purpose, Lane.ROLLOUT)] += 1
 
-    def job_issued(self, job: TrainJob | MergeJob, at: Moment) -> None:
+    def job_issued(self, job: Job, at: Moment) -> None:
         """Fold the start of a job."""
         self._advance(at)
         if job.id not in self._open_jobs:
@@ -112,7 +112,7 @@ class Activity:
         self._running += [(at.elapsed_s - result.wall_s, at.elapsed_s, lane) for lane in lanes]
         return ended
 
-    def job_done(self, result: JobResult, at: Moment) -> TrainJob | MergeJob | None:
+    def job_done(self, result: JobResult, at: Moment) -> Job | None:
         """Fold the end of a job and give the job, None where its start is not in the journal."""
         self._advance(at)
         self.training_cpu_s += result.cpu_s

@@ -12,6 +12,7 @@ from typing import Any
 from coharness.loop.journal import Frame, read_frames
 from coharness.loop.run_dir import RunDir
 from coharness.records.events import (
+    Appoint,
     Asked,
     BatchDone,
     Cancel,
@@ -25,6 +26,8 @@ from coharness.records.events import (
     Lease,
     Merge,
     Open,
+    Repair,
+    Respond,
     Resumed,
     Retire,
     Spawn,
@@ -35,11 +38,11 @@ from coharness.records.events import (
     WorkerLost,
 )
 from coharness.records.ids import ItemId
-from coharness.records.training import JobResult, TrainJob
+from coharness.records.training import JobResult, MergeJob, TrainJob
 from coharness.records.work import Outcome, OutcomeStatus, Purpose, Serving, WorkItem
 from coharness.report.activity import Activity
 from coharness.report.population import Population
-from coharness.report.timeline import History, Moment, Tally, TrackReading, WorkerLoss
+from coharness.report.timeline import History, JudgeMove, Moment, Tally, TrackReading, WorkerLoss
 
 
 def read_history(run_dir: Path | str) -> History:
@@ -110,6 +113,7 @@ class _Projection:
         self._population = Population()
         self._track = _Track()
         self._losses: list[WorkerLoss] = []
+        self._judge_moves: list[JudgeMove] = []
         self._finish: str | None = None
         self._stop: str | None = None
         self._num_events, self._num_epochs = 0, 1
@@ -168,7 +172,7 @@ class _Projection:
                 self._population.registered(directive.harnesses)
                 champions = self._population.champions
                 self._track.issued(directive.items, champions[-1].serving if champions else None, now)
-            case Train() | Merge():
+            case Train() | Merge() | Repair():
                 self._activity.job_issued(directive.job, now)
             case Clone():
                 self._population.cloned(directive, now)
@@ -180,6 +184,16 @@ class _Projection:
                 self._population.decided(directive.verdict, now)
             case Finish():
                 self._finish = directive.reason
+            case Respond():
+                alarm = directive.alarm
+                detail = "" if alarm is None else ", ".join(alarm.causes)
+                if alarm is not None and alarm.shortcut is not None:
+                    detail += f"; the judge follows {alarm.shortcut}"
+                what = "calm" if alarm is None else "alarm"
+                self._judge_moves.append(JudgeMove(at=now, what=what, detail=detail, rung=directive.rung.value))
+            case Appoint():
+                what = "mended" if directive.accepted else "refused"
+                self._judge_moves.append(JudgeMove(at=now, what=what, detail=f"{directive.judge}: {directive.reason}"))
             case Cancel() | Retire():
                 pass
 
@@ -189,7 +203,7 @@ class _Projection:
             return
         if isinstance(job, TrainJob):
             self._population.trained(job, result.version, result.metrics, self._now())
-        else:
+        elif isinstance(job, MergeJob):
             self._population.merged(job, result.version, result.metrics, self._now())
 
     def history(self) -> History:
@@ -226,5 +240,6 @@ class _Projection:
             training_cpu_s=activity.training_cpu_s,
             decision_cpu_s=self._decision_cpu_s,
             num_quarantined=activity.num_quarantined,
+            judge_moves=tuple(self._judge_moves),
             warnings=(*strays, *self._population.strays),
         )

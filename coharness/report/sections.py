@@ -11,6 +11,7 @@ from coharness.report.markup import Markup, Node, el
 from coharness.report.sealed_view import BASE, CHAMPION, NOT_CLAIMED, Sealed
 from coharness.report.sentences import (
     evolution_sentence,
+    judge_sentence,
     null_alarm,
     null_sentence,
     overlap_sentence,
@@ -143,6 +144,7 @@ def proposals_section(history: History) -> Markup:
     return _section(
         "Proposals and verdicts",
         _note(evolution_sentence(history)),
+        _note(judged) if (judged := judge_sentence(history)) else None,
         _note(
             "A challenger is accepted when its e-value reaches the needed one, 1 / level; levels come from one error budget of "
             "the whole run. Differences are in percentage points with a 95\u202f% interval, not corrected for stopping early."

@@ -113,6 +113,23 @@ def unsafe_sentence(history: History) -> str:
     )
 
 
+def judge_sentence(history: History) -> str:
+    """What the monitors said of the judge and what became of it; empty where the run has none."""
+    if history.config.get("reward", {}).get("judge") is None:
+        return ""
+    alarms = [m for m in history.judge_moves if m.what == "alarm"]
+    if not alarms:
+        return "The monitors raised no alarm about the judge."
+    mended = [m for m in history.judge_moves if m.what == "mended"]
+    refused = sum(m.what == "refused" for m in history.judge_moves)
+    first = alarms[0]
+    repaired = f"mended judges that took over: {len(mended)}, refused: {refused}" if mended or refused else ""
+    return (
+        f"ALARM about the judge: {len(alarms)} alarms, the first after {count(first.at.rollouts)} rollouts ({first.detail}), the "
+        f"response stands at {history.judge_moves[-1].rung or 'watch'}" + (f"; {repaired}." if repaired else ".")
+    )
+
+
 def evolution_sentence(history: History) -> str:
     """What was proposed and what became of it."""
     counts = {

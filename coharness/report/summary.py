@@ -14,6 +14,7 @@ from coharness.report.history import read_history
 from coharness.report.sealed_view import CELLS, NOT_CLAIMED, Sealed, SealedError, read_sealed
 from coharness.report.sentences import (
     evolution_sentence,
+    judge_sentence,
     null_alarm,
     null_sentence,
     overlap_sentence,
@@ -43,7 +44,7 @@ def terminal_summary(run_dir: Path | str) -> str:
 def summarise(history: History, sealed: Sealed | None, sealed_trouble: str = "") -> str:
     """The summary of a history, with the sealed readings where there are any."""
     blocks: list[RenderableType] = [Text(f"Run {history.run_id}"), Text(state_sentence(history))]
-    blocks += [Text(sentence) for sentence in (unsafe_sentence(history),) if sentence]
+    blocks += [Text(sentence) for sentence in (unsafe_sentence(history), judge_sentence(history)) if sentence]
     blocks.append(Text(""))
     if sealed is None:
         why = f"sealed tasks cannot be shown: {sealed_trouble}" if sealed_trouble else "sealed tasks not read yet"

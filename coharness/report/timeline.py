@@ -206,6 +206,18 @@ class WorkerLoss:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeMove:
+    """An alarm about the judge, a change of the response, or the verdict on a mended judge."""
+
+    at: Moment
+    what: str
+    "`alarm`, `calm`, `mended` or `refused`."
+    detail: str
+    rung: str = ""
+    "Where the response stood behind it."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class History:
     """A whole run, or as much of it as is in the journal."""
 
@@ -242,6 +254,7 @@ class History:
     training_cpu_s: float
     decision_cpu_s: float
     num_quarantined: int = 0
+    judge_moves: tuple[JudgeMove, ...] = ()
     warnings: tuple[str, ...] = field(default=())
     "What the journal holds that this projection could not place."
 

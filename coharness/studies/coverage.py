@@ -1,4 +1,4 @@
-"""Which operators, merge rules, selectors and objectives the studies' runs have exercised, read from their journals.
+"""Which operators, merge rules, selectors, objectives and judges the studies' runs have exercised, read from their journals.
 
 Each known one has a row, whether or not anything exercised it: what no run has used is claimed by no study. Counts are of
 issued directives and verdicts; a withdrawn proposal counts as proposed and as neither of the others.
@@ -45,6 +45,7 @@ def known() -> tuple[Key, ...]:
     keys += [("merge rule", name) for name in MERGE_RULE_NAMES]
     keys += [("objective", name) for name in _literals(TrainingSection, "objective")]
     keys += [("schedule", schedule.value) for schedule in Schedule]
+    keys += [("judge", name) for name in ("endpoint", "linear", "trained", "mended")]
     return tuple(keys)
 
 
@@ -95,6 +96,13 @@ def count_run(journal: Path) -> dict[Key, Count]:
                 case ev.Started(config=config):
                     objective = config["training"]["objective"]
                     count("schedule", config["schedule"]).proposed += 1
+                    if (judge := config["reward"]["judge"]) is not None:
+                        count("judge", judge["type"]).proposed += 1
+                case ev.Issued(directive=ev.Repair()):
+                    count("judge", "mended").proposed += 1
+                case ev.Issued(directive=ev.Appoint(accepted=accepted)):
+                    count("judge", "mended").accepted += accepted
+                    count("judge", "mended").rejected += not accepted
                 case ev.Issued(directive=ev.Open(proposal=proposal)):
                     key = _proposal_key(proposal.operator)
                     open_proposals[proposal.id] = key
@@ -143,5 +151,5 @@ def coverage_table(counts: dict[Key, Count]) -> Table:
         columns=("kind", "name", "proposed", "accepted", "rejected", "run"),
         rows=tuple(rows),
         note="Slots and exploits act without a test and count as accepted; objectives count updates, accepted where a "
-        "version was published; schedules count runs.",
+        "version was published; schedules and judges count runs, mended judges their candidates.",
     )

@@ -1,30 +1,8 @@
 """When the detectors together call it hacking: conflict alone, divergence with a shortcut to explain it, or broken canaries."""
 
-from dataclasses import dataclass
-from enum import StrEnum
+from coharness.records.judging import Alarm, Cause
 
-
-class Cause(StrEnum):
-    """What raised an alarm."""
-
-    CONFLICT = "conflict"
-    "Judge and verifier contradict each other more often than in health."
-    DIVERGENCE = "divergence"
-    "The judge's opinion rises away from the benchmark, and a surface feature explains it."
-    CANARY = "canary"
-    "Known-bad items pass or known-good ones fail."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alarm:
-    """An alarm at one step."""
-
-    step: int
-    causes: tuple[Cause, ...]
-    onset: int
-    "Estimated step after which it began; the alarm's own where nothing dates it."
-    shortcut: str | None = None
-    "The feature that explains it, where one does."
+__all__ = ["Alarm", "Cause", "raise_alarm"]
 
 
 def raise_alarm(

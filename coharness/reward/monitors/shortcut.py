@@ -48,6 +48,10 @@ def text_features(text: str) -> dict[str, float]:
     }
 
 
+FEATURES = tuple(text_features(""))
+"""Names of the features, in the order that audits hold them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortcut:
     """A feature's partial correlation with the reward."""

@@ -147,3 +147,23 @@ def test_serve_answers_with_its_token_until_it_is_interrupted(tmp_path: Path, ru
                 process.wait()
             if process.stderr is not None:
                 process.stderr.close()
+
+
+def test_a_light_judge_is_fitted_from_pairs_and_never_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"question": f"rev {w}", "better": w[::-1], "worse": w} for w in ("abcd", "bcda", "cabd", "dbac", "acbd")]
+    for name, part in (("pairs", rows[:4]), ("anchors", rows[4:])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    words = ("judge", "fit", str(tmp_path / "pairs.jsonl"), "--out", str(tmp_path / "judge.json"), "--json")
+    code, (found,), _ = run(capsys, *words, "--anchors", str(tmp_path / "anchors.jsonl"))
+    assert code == 0
+    assert (found["pairs"], found["anchors"], found["anchors_in_order"]) == (4, 1, 1)
+    assert json.loads((tmp_path / "judge.json").read_text())["kind"] == "linear"
+    code, _, said = run(capsys, *words)
+    assert code == 2
+    assert "never overwritten" in said
+    other = ("judge", "fit", str(tmp_path / "pairs.jsonl"), "--out", str(tmp_path / "other.json"))
+    code, _, said = run(capsys, *other, "--anchors", str(tmp_path / "pairs.jsonl"))
+    assert code == 2
+    assert "are fitted to as well" in said

@@ -13,6 +13,8 @@ from coharness.config.schema import RunConfig
 from coharness.loop import preflight as module
 from coharness.loop.preflight import Finding, Level, PreflightReport, preflight
 from coharness.records.errors import PreflightError
+from coharness.reward.linear.files import write_model
+from coharness.reward.linear.model import LinearModel
 from coharness.testing.runs import simulated_config
 from tests.arch.source import ROOT
 
@@ -102,3 +104,31 @@ def test_it_loads_neither_torch_nor_ray(tmp_path: Path) -> None:
         "assert not {'torch', 'ray'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=120)
+
+
+def linear_judge(folder: Path, **files: str) -> dict[str, Any]:
+    judge = {"type": "linear", "file": str(folder / "judge.json")}
+    for name, text in {"anchors": "q", "pairs": "p", **files}.items():
+        path = folder / f"{name}.jsonl"
+        path.write_text(f'{{"question": "{text}", "better": "a", "worse": "b"}}\n')
+        judge[name] = str(path)
+    return {"reward": {"judge": judge}}
+
+
+def test_a_linear_judge_is_read_before_the_run_starts(tmp_path: Path) -> None:
+    sections = linear_judge(tmp_path)
+    assert "there is no judge in" in named(findings(tmp_path, **sections), "reward.judge", Level.ERROR)
+    write_model(LinearModel(weights={0: 1.0}), tmp_path / "judge.json")
+    found = findings(tmp_path, **sections)
+    assert "1 anchors, 1 pairs to replay; after alarms: audit, repair, freeze, roll_back" in named(
+        found, "reward.judge", Level.INFO
+    )
+    assert "orders 0 of 1 anchors rightly" in named(found, "reward.judge", Level.WARNING)
+
+
+def test_anchors_that_are_fitted_to_are_refused(tmp_path: Path) -> None:
+    write_model(LinearModel(weights={0: 1.0}), tmp_path / "judge.json")
+    found = findings(tmp_path, **linear_judge(tmp_path, pairs="q"))
+    assert "1 questions stand in reward.judge.anchors and in reward.judge.pairs" in named(
+        found, "reward.judge", Level.ERROR
+    )

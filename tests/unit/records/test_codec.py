@@ -10,12 +10,23 @@ from coharness.records import events as ev
 from coharness.records.codec import decode, encode
 from coharness.records.errors import Boundary
 from coharness.records.harness import Harness, PromptGenes, TaskGene
-from coharness.records.ids import HarnessId, ItemId, JobId, PolicyId, ProposalId, TaskId
+from coharness.records.ids import HarnessId, ItemId, JobId, JudgeId, PolicyId, ProposalId, TaskId
+from coharness.records.judging import Alarm, Cause, MendedJudge, Rung
 from coharness.records.policy import PolicyVersion, VersionRef, WeightsKind, WeightsRef
 from coharness.records.proposals import Proposal, ProposalKind, Verdict, VerdictKind
 from coharness.records.task import TaskRef
-from coharness.records.training import JobResult, JobStatus, MergeJob, TrainJob
-from coharness.records.work import BatchResult, Outcome, OutcomeStatus, Purpose, Serving, WorkBatch, WorkItem
+from coharness.records.training import JobResult, JobStatus, MergeJob, RepairJob, TrainJob
+from coharness.records.work import (
+    Audit,
+    BatchResult,
+    Judging,
+    Outcome,
+    OutcomeStatus,
+    Purpose,
+    Serving,
+    WorkBatch,
+    WorkItem,
+)
 
 REF = VersionRef(PolicyId("p0"), 3)
 WEIGHTS = WeightsRef(
@@ -40,6 +51,7 @@ ITEM = WorkItem(
     proposal=ProposalId(2),
     arm="challenger",
     pair=-3,
+    judging=Judging(judge=JudgeId("j-1"), counts=False, audited=True),
 )
 SERVING = Serving(REF, HARNESS.id)
 TRAIN = TrainJob(
@@ -76,6 +88,13 @@ OUTCOMES = (
     Outcome(item=ItemId(4), status=OutcomeStatus.DONE, num_correct=1, scores=(0.1, 1.0), num_parsed=2, num_prompt_tokens=5),
     Outcome(item=ItemId(5), status=OutcomeStatus.FAILED, boundary=Boundary.VERIFIER, message="broke"),
     Outcome(item=ItemId(6), status=OutcomeStatus.CANCELLED),
+    Outcome(item=ItemId(7), status=OutcomeStatus.DONE, audits=(Audit(judged=0.9, verified=False, features=(1.5, 0.0)),)),
+)  # fmt: skip
+ALARM = Alarm(step=9, causes=(Cause.CONFLICT, Cause.DIVERGENCE), onset=7, shortcut="length")
+MENDED = MendedJudge(
+    judge=JudgeId("j-2"), incumbent=JudgeId("j-1"), num_attempts=9, num_pairs=8, num_conflict_pairs=7, fresh_attempts=6,
+    fresh_conflicts_before=5, fresh_conflicts_after=1, fresh_wins=4, fresh_losses=0, num_anchors=3, anchors_right_before=3,
+    anchors_right_after=2, anchors_wins=0, anchors_losses=1,
 )  # fmt: skip
 RESULT = BatchResult(batch=7, worker="w0", outcomes=OUTCOMES, wall_s=0.125, cpu_s=0.0625)
 JOB_RESULT = JobResult(
@@ -83,7 +102,7 @@ JOB_RESULT = JobResult(
 )
 
 DIRECTIVES: tuple[ev.Directive, ...] = (
-    ev.Lease(items=(ITEM, replace(ITEM, proposal=None)), harnesses=(HARNESS,)),
+    ev.Lease(items=(ITEM, replace(ITEM, proposal=None, judging=None)), harnesses=(HARNESS,)),
     ev.Cancel(items=(ItemId(3),), reason="decided"),
     ev.Train(job=TRAIN),
     ev.Merge(job=MERGE),
@@ -93,6 +112,10 @@ DIRECTIVES: tuple[ev.Directive, ...] = (
     ev.Spawn(harness=HARNESS, slot=1, operator="levels", parents=(HARNESS.id,)),
     ev.Open(proposal=PROPOSAL, harness=HARNESS),
     ev.Decide(verdict=VERDICT),
+    ev.Respond(step=9, alarm=ALARM, rung=Rung.REPAIR, judge=JudgeId("j-1"), findings=("content",)),
+    ev.Respond(step=39, alarm=None, rung=Rung.WATCH, judge=JudgeId("j-1")),
+    ev.Repair(job=RepairJob(id=JobId(3), judge=JudgeId("j-1"), items=(ItemId(4),), seed=5)),
+    ev.Appoint(judge=JudgeId("j-2"), accepted=True, reason="fewer conflicts"),
     ev.Retire(uris=("weights/p0/v1",)),
     ev.Finish(reason="the time is up"),
 )
@@ -104,6 +127,7 @@ OTHERS: tuple[ev.Event, ...] = (
     ev.Issued(directive=DIRECTIVES[0]),
     ev.BatchDone(result=RESULT),
     ev.JobDone(result=JOB_RESULT),
+    ev.JobDone(result=JobResult(job=JobId(3), status=JobStatus.DONE, mended=MENDED)),
     ev.JobDone(result=JobResult(job=JobId(2), status=JobStatus.FAILED, boundary=Boundary.WEIGHTS, message="gone")),
     ev.WorkerLost(worker="w0", reason="died", num_items=3),
     ev.StopRequested(reason="a person asked"),

@@ -66,6 +66,6 @@ def test_lists_that_are_not_aligned_are_refused_with_their_lengths(
 
 
 def test_the_schema_says_which_version_it_is_and_an_answer_alone_may_be_missing() -> None:
-    assert EPISODE_SCHEMA.metadata == {b"coharness.schema": b"episode/1"}
+    assert EPISODE_SCHEMA.metadata == {b"coharness.schema": b"episode/2"}
     assert [field.name for field in EPISODE_SCHEMA if field.nullable] == ["answer"]
     assert EPISODE_SCHEMA.field("item").type == pa.int64()

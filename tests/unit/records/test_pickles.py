@@ -11,12 +11,24 @@ from coharness.records.episode import Episode, Score, StopReason
 from coharness.records.errors import Boundary, BoundaryError, ConfigError, ReplayMismatch
 from coharness.records.events import Capacity
 from coharness.records.harness import Harness, PromptGenes, TaskGene
-from coharness.records.ids import HarnessId, ItemId, JobId, PolicyId, TaskId
+from coharness.records.ids import HarnessId, ItemId, JobId, JudgeId, PolicyId, TaskId
+from coharness.records.judging import Alarm, Cause, MendedJudge
 from coharness.records.policy import PolicyVersion, VersionRef, WeightsKind, WeightsRef
 from coharness.records.protocols import Check, Generation, GenerationRequest
 from coharness.records.task import FamilySpec, Pool, Task, TaskRef, VerifierKind, VerifierSpec
-from coharness.records.training import JobResult, JobStatus, MergeJob, TrainJob
-from coharness.records.work import BatchResult, Outcome, OutcomeStatus, Pairing, Purpose, Serving, WorkBatch, WorkItem
+from coharness.records.training import JobResult, JobStatus, MergeJob, RepairJob, TrainJob
+from coharness.records.work import (
+    Audit,
+    BatchResult,
+    Judging,
+    Outcome,
+    OutcomeStatus,
+    Pairing,
+    Purpose,
+    Serving,
+    WorkBatch,
+    WorkItem,
+)
 
 REF = VersionRef(PolicyId("p0"), 3)
 HARNESS = Harness(
@@ -60,6 +72,27 @@ RECORDS = (
     RESULT,
     TRAIN,
     MERGE,
+    RepairJob(id=JobId(3), judge=JudgeId("j-1"), items=(ItemId(4),), seed=5),
+    Judging(judge=JudgeId("j-1"), counts=False, audited=True),
+    Audit(judged=0.5, verified=True, features=(1.0,)),
+    Alarm(step=3, causes=(Cause.CONFLICT,), onset=1),
+    MendedJudge(
+        judge=JudgeId("j-2"),
+        incumbent=JudgeId("j-1"),
+        num_attempts=1,
+        num_pairs=1,
+        num_conflict_pairs=1,
+        fresh_attempts=1,
+        fresh_conflicts_before=1,
+        fresh_conflicts_after=0,
+        fresh_wins=1,
+        fresh_losses=0,
+        num_anchors=1,
+        anchors_right_before=1,
+        anchors_right_after=1,
+        anchors_wins=0,
+        anchors_losses=0,
+    ),
     JOB_RESULT,
     SCORE,
     EPISODE,

@@ -1,0 +1,1 @@
+"""Does a run notice that its judge is gamed, mend it, and recover?"""
