@@ -22,11 +22,14 @@ def main(descriptor: int) -> None:
     with socket.socket(fileno=descriptor) as channel:
 
         def read() -> None:
-            with channel.makefile("rb") as stream:
-                for line in stream:
-                    lines.put(line)
-            # Nobody is left to report to; what is half written is no checkpoint yet.
-            os._exit(0)
+            try:
+                with channel.makefile("rb") as stream:
+                    for line in stream:
+                        lines.put(line)
+            finally:
+                # However it ended (a killed coordinator may reset the connection): nobody is left to report to, and what is
+                # half written is no checkpoint yet.
+                os._exit(0)
 
         threading.Thread(target=read, daemon=True).start()
         settings = json.loads(lines.get())

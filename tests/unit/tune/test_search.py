@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +236,16 @@ def start(folder: Path, *words: str) -> "subprocess.Popen[bytes]":
     )
 
 
+def _writers(folder: Path) -> list[int]:
+    """Processes whose output goes to a file below `folder`."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if os.readlink(process / "fd" / "1").startswith(f"{folder.resolve()}/"):
+                found.append(int(process.name))
+    return found
+
+
 def test_killed_twice_with_worker_processes_it_decides_as_if_nothing_had_happened(tmp_path: Path) -> None:
     pool = {"type": "process", "workers": 2, "order": "rounds"}
     made = config(tmp_path / "killed", pool=pool, budget={"steps": 60})
@@ -254,6 +265,10 @@ def test_killed_twice_with_worker_processes_it_decides_as_if_nothing_had_happene
         os.kill(running.pid, signal.SIGKILL)
         running.wait()
         words = ["resume", str(tmp_path / "killed")]
+    until = time.monotonic() + 30
+    while _writers(tmp_path / "killed" / "logs"):
+        assert time.monotonic() < until, "a worker outlives the search that it worked for"
+        time.sleep(0.05)
     again = told(resume(tmp_path / "killed"))
     whole = search(config(tmp_path / "whole", pool={**pool, "type": "inline", "workers": 3}, budget={"steps": 60}))
     whole = told(whole)
