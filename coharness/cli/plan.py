@@ -4,11 +4,13 @@ The figures are bounds and plain divisions of the config's own numbers; nothing 
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from coharness.config.schema import RunConfig, Schedule
+from coharness.harness.space import evaluation_mix
 
 if TYPE_CHECKING:
     from coharness.tasks.sources import TaskSources
@@ -21,7 +23,7 @@ class FamilyPlan:
     name: str
     num_levels: int
     num_sealed_levels: int
-    "Levels with enough distinct tasks to stand in the sealed report."
+    "Levels that stand in the sealed report: those with enough distinct tasks, or all where no level has."
     formats: tuple[str, ...]
 
 
@@ -43,6 +45,7 @@ class Plan:
     track_rollouts: int
     "Episodes for the curves; not charged."
     sealed_tasks: int
+    "Draws for the sealed report; a finite source may give one task more than once, and then there are fewer."
     sealed_rollouts: int
     "Episodes of the sealed report's four cells and its two votes; not charged. Milestones come on top."
     vote_k: int
@@ -51,11 +54,12 @@ class Plan:
 
 def plan_of(config: RunConfig, sources: "TaskSources") -> Plan:
     """The plan of a config whose task sources are built."""
+    sealed = Counter(family for family, _ in evaluation_mix(sources))
     families = tuple(
         FamilyPlan(
             name=spec.name,
             num_levels=spec.num_levels,
-            num_sealed_levels=sum(spec.may_seal(level) for level in range(1, spec.num_levels + 1)),
+            num_sealed_levels=sealed[spec.name],
             formats=spec.formats,
         )
         for spec in sources.families.values()
@@ -93,7 +97,7 @@ def plan_lines(plan: Plan, config: RunConfig) -> Iterator[str]:
     yield f"tasks: {len(plan.families)} families"
     for family in plan.families:
         yield (
-            f"  {family.name:<16}levels 1–{family.num_levels} ({family.num_sealed_levels} sealed), "
+            f"  {family.name:<15} levels 1–{family.num_levels} ({family.num_sealed_levels} sealed), "
             f"formats {', '.join(family.formats)}"
         )
     yield f"budget: {plan.budget_rollouts:,} rollouts, at most {plan.budget_minutes:g} minutes"

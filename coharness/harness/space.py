@@ -73,15 +73,6 @@ def gene_space(config: RunConfig, sources: TaskSources) -> GeneSpace:
         formats[name] = chosen
     if section.formats is not None:
         _known("harness.formats", section.formats, FORMATS)
-    mix = tuple(
-        (name, level)
-        for name, spec in sorted(sources.families.items())
-        for level in range(1, spec.num_levels + 1)
-        if spec.may_seal(level)
-    )
-    if not mix:
-        # A finite file is smaller than any cell that could be sealed safely; measuring on all of it is better than on none.
-        mix = tuple((n, lv) for n, s in sorted(sources.families.items()) for lv in range(1, s.num_levels + 1))
     return GeneSpace(
         formats=formats,
         num_levels={name: spec.num_levels for name, spec in sources.families.items()},
@@ -90,8 +81,17 @@ def gene_space(config: RunConfig, sources: TaskSources) -> GeneSpace:
         max_shots=section.max_shots,
         max_retries=section.max_retries,
         max_distractors=section.max_distractors,
-        mix=mix,
+        mix=evaluation_mix(sources),
     )
+
+
+def evaluation_mix(sources: TaskSources) -> tuple[tuple[str, int], ...]:
+    """The cells of family and level that success is read over: those with enough distinct tasks for pools of their own."""
+    families = sorted(sources.families.items())
+    cells = tuple((name, level) for name, spec in families for level in range(1, spec.num_levels + 1))
+    large = tuple((name, level) for name, level in cells if sources.families[name].may_seal(level))
+    # A finite file is smaller than any cell that could be sealed safely; measuring on all of it is better than on none.
+    return large or cells
 
 
 def initial_harness(config: RunConfig, sources: TaskSources, space: GeneSpace) -> Harness:

@@ -40,6 +40,14 @@ def test_only_levels_with_enough_tasks_are_sealed() -> None:
     assert plan.sealed_tasks == 10 * (2 + 1)
 
 
+def test_where_no_level_has_enough_tasks_all_are_read() -> None:
+    class Small(TwoFamilies):
+        families = (FamilySpec(name="few", num_levels=2, formats=("plain",), num_tasks=(100, 50)),)
+
+    source: TaskSource = Small()
+    assert plan_of(config(), TaskSources([source])).sealed_tasks == 10 * 2
+
+
 def test_the_vote_has_as_many_samples_as_the_rollouts_pay_for_and_no_more_than_the_cap() -> None:
     assert plan_of(config("evaluation.best_of_k=64"), sources()).vote_k == 34
     assert plan_of(config("evaluation.best_of_k=8"), sources()).vote_k == 8
