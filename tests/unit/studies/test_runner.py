@@ -121,10 +121,15 @@ def test_an_interruption_ends_the_cells_by_their_ids(project: Path) -> None:
             threading.Event().wait(0.05)
         os.kill(os.getpid(), signal.SIGINT)
 
+    # Tests that a shell runs in the background begin with the signal ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     thread = threading.Thread(target=interrupt)
     thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        run_study(RunRequest(place=place, quick=True), lambda _: None)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_study(RunRequest(place=place, quick=True), lambda _: None)
+    finally:
+        signal.signal(signal.SIGINT, before)
     thread.join(WAIT_S)
     pids = [int(marker.read_text()) for marker in place.cells_folder.rglob("pid")]
     assert len(pids) == 2
