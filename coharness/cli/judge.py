@@ -19,6 +19,7 @@ from coharness.cli.judge_library import register as register_library
 from coharness.cli.judge_linear import register as register_linear
 from coharness.cli.judge_train import register as register_training
 from coharness.records.errors import ConfigError
+from coharness.reward.json_rows import parse_rows
 
 if TYPE_CHECKING:
     from coharness.reward.judges.rubric_judge import RubricJudge
@@ -232,23 +233,15 @@ def _rows(source: str, fields: tuple[str, ...]) -> Iterator[dict[str, Any]]:
         text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the items {source}: {error}") from error
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise ConfigError(f"{source}, line {number} is no JSON: {error}") from error
-        missing = [name for name in fields if not isinstance(row, dict) or name not in row]
+    for where, row in parse_rows(text, source):
+        missing = [name for name in fields if name not in row]
         if missing:
-            raise ConfigError(f"{source}, line {number} lacks {' and '.join(missing)}")
+            raise ConfigError(f"{where} lacks {' and '.join(missing)}")
         wrong = [name for name in fields if not _KINDS.get(name, lambda value: isinstance(value, str))(row[name])]
         if wrong:
-            raise ConfigError(
-                f"{source}, line {number}: {wrong[0]} is of the wrong kind, expected text (candidates: a list of it)"
-            )
+            raise ConfigError(f"{where}: {wrong[0]} is of the wrong kind, expected text (candidates: a list of it)")
         if "candidates" in fields and not 2 <= len(row["candidates"]) <= 16:
-            raise ConfigError(f"{source}, line {number} has {len(row['candidates'])} candidates, expected 2 to 16")
+            raise ConfigError(f"{where} has {len(row['candidates'])} candidates, expected 2 to 16")
         yield row
 
 

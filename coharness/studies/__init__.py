@@ -2,7 +2,8 @@
 
     contract   what a study is: cells to run, a summary of them, figures and tables
     place      where a study stands, and how its module is loaded
-    sources    which source files a result depends on, and what each of them does, as a digest
+    sources    which source files a result depends on; `source_file` is what one of them does, as a digest, and `processes`
+               notices what a cell starts, whose imports nobody sees
     results    results.json: written once a study's cells are all there, never from two versions of the code
     cells      one cell's folder and the process that fills it
     runner     all cells of a study, a few at a time, resumable

@@ -15,15 +15,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, StringConstraints, ValidationError, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from coharness.config.load import load_config
-from coharness.config.overrides import apply_override, parse_overrides
 from coharness.config.schema import RunConfig
 from coharness.config.section import Section
-from coharness.config.suggest import explain
-from coharness.config.yaml_text import non_finite, read_mapping
-from coharness.records.errors import ConfigError
+from coharness.config.sections import overridden, read_file, validated
 from coharness.studies.ablation_plan import CONTROLS, WITH, WITHOUT, Arm, Design, Factor, Plan, make_plan
 
 Name = Annotated[str, StringConstraints(pattern=r"^[\w][\w .+-]*$", max_length=60)]
@@ -105,23 +102,7 @@ def load_ablation(path: Path | str, overrides: Sequence[str] = ()) -> AblationCo
         ConfigError: the file cannot be read, or holds mistakes; the message has one line for each.
     """
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise ConfigError(f"cannot read the ablation {path}: {reason}; name a YAML file") from error
-    data: Any = read_mapping(text, str(path))
-    for override in parse_overrides(overrides):
-        data = apply_override(data, override)
-    problems = [f"{place}: not a finite number; write one" for place in non_finite(data)]
-    config = None
-    try:
-        config = AblationConfig.model_validate(data)
-    except ValidationError as error:
-        problems += [explain(record, AblationConfig) for record in error.errors(include_url=False)]
-    if problems or config is None:
-        head = f"{path}: " if len(problems) == 1 else f"{path}: {len(problems)} mistakes\n  "
-        raise ConfigError(head + "\n  ".join(problems))
+    config = validated(overridden(read_file(path), overrides, AblationConfig), AblationConfig, str(path), overrides)
     base = Path(config.base).expanduser()
     beside = path.resolve().parent / base
     out = config.out_dir or str(Path("runs") / "ablations" / path.stem)

@@ -30,8 +30,9 @@ from typing import Protocol
 import coharness
 from coharness.studies.contract import JSON, Cell, StudyError
 from coharness.studies.place import Place, PlanPlace, StudyPlace, load_study
+from coharness.studies.processes import watch_processes
 from coharness.studies.results import write_whole
-from coharness.studies.sources import Tree, cell_sources, code_digest, watch_processes
+from coharness.studies.sources import Tree, cell_sources, code_digest
 
 CELL_SCHEMA = 2
 SHOWN_FILES = 5

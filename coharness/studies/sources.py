@@ -1,8 +1,7 @@
-"""Which source files a result depends on, and a digest of what each of them does.
+"""Which source files a result depends on, each with a digest of what it does (`source_file`).
 
-The digest is SHA-256 over a file's syntax tree without docstrings and other strings that stand alone: comments, formatting and
-documentation do not count, every other token does. The sources of a cell are the modules of coharness, actors, clusters and
-experiments that its process has imported by its end, but for what cannot change its result:
+The sources of a cell are the modules of coharness, actors, clusters and experiments that its process has imported by its end, but
+for what cannot change its result:
 
 - of the studies layer, what starts, finds, checks and shows cells (`RUNS_CELLS`) and what builds their records, which are hashed
   themselves, and makes figures of results (`SUMS_UP`); a new module there counts until it is listed;
@@ -10,32 +9,28 @@ experiments that its process has imported by its end, but for what cannot change
 - every study's `summary.py`, and what was imported through these alone. A study keeps there what sums its cells up, and takes
   nothing from there into `run_cell`.
 
-What a process imports that a cell starts, nobody sees. Where an audit hook saw one start, every file counts that it could
-reach: all of the three packages, the study's whole folder, and all that its modules import or name in a string. Nothing declares
-that, so nothing can forget it. Data files are no sources: a cell's record holds digests of those that it reads.
+What a process imports that a cell starts, nobody sees. Where `processes` saw one start, every file that it could reach counts:
+all of the three packages, the study's whole folder, and all that its modules import or name in a string. Data files are no
+sources: a cell's record holds digests of those that it reads.
 """
 
-import ast
 import hashlib
-import os
-import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import coharness
 from coharness.studies.place import PACKAGE, Place, PlanPlace
+from coharness.studies.source_file import PACKAGES, Source, read_source
 
-PACKAGES = ("coharness", "actors", "clusters", PACKAGE)
 STUDIES = "coharness/studies"
 RUNS_CELLS = frozenset(
     f"{STUDIES}/{name}.py"
-    for name in ("__init__", "bars", "cells", "check", "listing", "place", "results", "runner", "sources", "table")
-)
+    for name in (
+        "__init__", "bars", "cells", "check", "listing", "place", "processes", "results", "runner", "source_file", "sources",
+        "table",
+    )
+)  # fmt: skip
 SUMS_UP = frozenset(
     f"{STUDIES}/{name}.py"
     for name in (
@@ -45,83 +40,6 @@ SUMS_UP = frozenset(
 )  # fmt: skip
 AROUND = ("coharness/__main__.py", "coharness/cli/", "coharness/report/")
 """Layers beside or above the studies."""
-_NAMED = re.compile(rf"\b(?:{'|'.join(PACKAGES)})(?:\.\w+)+")
-
-
-# One file ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """What is read of one file."""
-
-    digest: str
-    names: frozenset[str]
-    "Dotted names of ours that it imports, at any depth, or writes in a string."
-
-
-@lru_cache(maxsize=4096)
-def read_source(data: bytes, package: str = "") -> Source:
-    """What a file does; one that does not parse is taken by its bytes.
-
-    Args:
-        data: the file's bytes.
-        package: dotted name of the package that it stands in, which relative imports start from.
-    """
-    try:
-        tree = ast.parse(data)
-        parts: list[str] = []
-        _write(tree, parts)
-    except (SyntaxError, ValueError, RecursionError):
-        return Source("bytes:" + hashlib.sha256(data).hexdigest(), frozenset())
-    text = "".join(parts).encode("utf-8", "surrogatepass")
-    return Source(hashlib.sha256(text).hexdigest(), frozenset(_names(tree, package)))
-
-
-def _write(node: Any, parts: list[str]) -> None:
-    """Spell a tree: absent fields are skipped, so that fields which a later Python adds do not change what is there."""
-    if isinstance(node, ast.Constant):
-        parts.append(f"<{type(node.value).__name__} {node.value!r}>")
-    elif isinstance(node, ast.AST):
-        parts.append(f"({type(node).__name__}")
-        for name in node._fields:
-            value = getattr(node, name, None)
-            if isinstance(value, list):
-                value = [item for item in value if not _is_documentation(item)]
-            if value is not None and value != [] and name not in ("ctx", "type_comment", "type_ignores"):
-                parts.append(f" {name}=")
-                _write(value, parts)
-        parts.append(")")
-    elif isinstance(node, list):
-        parts.append("[")
-        for item in node:
-            _write(item, parts)
-            parts.append(",")
-        parts.append("]")
-    else:
-        parts.append(repr(node))
-
-
-def _is_documentation(node: object) -> bool:
-    match node:
-        case ast.Expr(value=ast.Constant(value=str())):
-            return True
-        case _:
-            return False
-
-
-def _names(tree: ast.AST, package: str) -> Iterator[str]:
-    for node in ast.walk(tree):
-        match node:
-            case ast.Import(names=aliases):
-                yield from (alias.name for alias in aliases)
-            case ast.ImportFrom(module=module, names=aliases, level=level):
-                above = package.split(".")[: len(package.split(".")) - level + 1] if level else []
-                start = ".".join([*above, *([module] if module else [])])
-                yield start
-                yield from (f"{start}.{alias.name}" for alias in aliases)
-            case ast.Constant(value=str(text)):
-                yield from _NAMED.findall(text)
 
 
 # A project's files ---------------------------------------------------------------------------------------------------
@@ -282,58 +200,3 @@ def _loaded(tree: Tree) -> Iterator[str]:
         file = getattr(module, "__file__", None) if package in PACKAGES else None
         if file is not None and file.endswith(".py"):
             yield tree.name_of(Path(file).resolve(), package)
-
-
-# Processes -----------------------------------------------------------------------------------------------------------
-
-_STARTS = frozenset(
-    ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.exec", "os.system", "pty.spawn")
-)
-_QUIET_STARTS = ("multiprocessing.popen_fork", "multiprocessing.popen_spawn_posix", "multiprocessing.popen_forkserver")
-"""Imported when multiprocessing starts a process, which not every way of it reports as an event."""
-_FLEETS = ("actors.", "clusters.")
-
-
-@dataclass(slots=True, eq=False)
-class Processes:
-    """What was seen while it was watched."""
-
-    before: frozenset[str]
-    seen: list[str] = field(default_factory=list)
-
-    def started(self) -> list[str]:
-        """A word for each kind of process that may have run code of ours elsewhere: a program, or what starts workers."""
-        new = {name for name in sys.modules if name not in self.before}
-        quiet = [name for name in new if name in _QUIET_STARTS]
-        fleets = [name.partition(".")[0] for name in new if name == "ray" or name.startswith(_FLEETS)]
-        return sorted({*self.seen, *quiet, *fleets})
-
-
-_watching: list[Processes] = []
-_hooked: list[bool] = []
-
-
-@contextmanager
-def watch_processes() -> Iterator[Processes]:
-    """Notice the processes that this one starts meanwhile.
-
-    Ray's workers are noticed by what must be imported for them; a process that is itself an actor has it before, and imports
-    more of the fleet if it starts workers of its own.
-    """
-    if not _hooked:
-        # A hook stays for the life of its process, so there is one, and it is asleep while nobody watches.
-        sys.addaudithook(_notice)
-        _hooked.append(True)
-    watch = Processes(frozenset(sys.modules))
-    _watching.append(watch)
-    try:
-        yield watch
-    finally:
-        _watching.remove(watch)
-
-
-def _notice(event: str, args: tuple[Any, ...]) -> None:
-    if _watching and event in _STARTS:
-        program = Path(os.fsdecode(args[0])).name if event == "subprocess.Popen" else event
-        for watch in _watching:
-            watch.seen.append(program)

@@ -60,7 +60,7 @@ def test_a_trial_that_exceeds_its_deadline_is_no_verdict_in_the_end(ray_session:
         pool.submit(a_trial())
         judged = waited(pool)
         assert judged.found is None
-        assert judged.failure == "its worker did not end within 0.5 s, 1 times"
+        assert judged.failure == "its actor did not end within 0.5 s, 1 times"
     finally:
         pool.close()
 

@@ -4,11 +4,11 @@ A pair is {question, better, worse}, a verdict {question, answer, right}.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from coharness.records.errors import ConfigError
+from coharness.reward.json_rows import read_rows
 from coharness.reward.linear.fit import Ordered, Settled
 
 
@@ -19,11 +19,11 @@ def read_pairs(path: Path) -> list[Ordered]:
         ConfigError: the file cannot be read, holds no pair, or a line is none; names the line.
     """
     pairs = []
-    for number, row in _rows(path):
+    for where, row in read_rows(path):
         texts = [row.get(name) for name in ("question", "better", "worse")]
         if not all(isinstance(text, str) for text in texts) or texts[1] == texts[2]:
             raise ConfigError(
-                f"{path}, line {number} is no pair; expected texts question, better and worse, the last two of them different"
+                f"{where} is no pair; expected texts question, better and worse, the last two of them different"
             )
         pairs.append(Ordered(question=str(texts[0]), better=str(texts[1]), worse=str(texts[2])))
     if not pairs:
@@ -38,12 +38,10 @@ def read_settled(path: Path) -> list[Settled]:
         ConfigError: the file cannot be read, or a line is no verdict; names the line.
     """
     found = []
-    for number, row in _rows(path):
+    for where, row in read_rows(path):
         question, answer, right = (row.get(name) for name in ("question", "answer", "right"))
         if not isinstance(question, str) or not isinstance(answer, str) or not isinstance(right, bool):
-            raise ConfigError(
-                f"{path}, line {number} is no verdict; expected texts question and answer, and right as true or false"
-            )
+            raise ConfigError(f"{where} is no verdict; expected texts question and answer, and right as true or false")
         found.append(Settled(question=question, answer=answer, right=right))
     return found
 
@@ -54,20 +52,3 @@ def write_pairs(path: Path, pairs: Sequence[Ordered]) -> None:
         json.dumps({"question": p.question, "better": p.better, "worse": p.worse}, ensure_ascii=True) for p in pairs
     ]
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-
-
-def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from error
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise ConfigError(f"{path}, line {number} is no JSON: {error}") from error
-        if not isinstance(row, dict):
-            raise ConfigError(f"{path}, line {number} is no mapping")
-        yield number, row

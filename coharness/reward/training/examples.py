@@ -9,7 +9,6 @@ Files hold JSON lines, or one JSON array, of rows in three shapes, which may be 
 The first is what `coharness judge audit RUN --pairs` writes. Scored answers of one question become one example.
 """
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from typing import Any
 
 from coharness.records.errors import ConfigError
 from coharness.records.ids import content_hash, hash_unit
+from coharness.reward.json_rows import read_rows
 
 PAIRS_PER_QUESTION = 4
 SPREAD = 1e-6
@@ -165,11 +165,7 @@ def read_examples(*paths: Path) -> list[Example]:
     """
     gathered: dict[str, _Gathered] = {}
     for path in paths:
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read the examples {path}: {error}") from error
-        rows = _rows(text, str(path))
+        rows = read_rows(path)
         if not rows:
             raise ConfigError(f"{path} holds no example; expected JSON lines such as {{question, better, worse}}")
         for where, row in rows:
@@ -186,19 +182,7 @@ class _Gathered:
     held_out: bool = False
 
 
-def _rows(text: str, source: str) -> list[tuple[str, Any]]:
-    try:
-        if text.lstrip().startswith("["):
-            return [(f"{source}, entry {n}", row) for n, row in enumerate(json.loads(text), start=1)]
-        lines = enumerate(text.splitlines(), start=1)
-        return [(f"{source}, line {n}", json.loads(line)) for n, line in lines if line.strip()]
-    except ValueError as error:
-        raise ConfigError(f"{source} is no JSON: {error}; expected JSON lines or one array") from error
-
-
-def _read(row: Any, where: str) -> tuple[str, list[Settled], bool]:
-    if not isinstance(row, Mapping):
-        raise ConfigError(f"{where} is a {type(row).__name__}, expected an object")
+def _read(row: Mapping[str, Any], where: str) -> tuple[str, list[Settled], bool]:
     if {"better", "worse"} <= row.keys():
         gap = _number(row.get("margin", 1.0), f"{where}: margin")
         better = Settled(

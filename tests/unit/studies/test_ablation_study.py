@@ -212,4 +212,4 @@ def test_a_missing_file_and_a_study_without_contrasts_are_told_apart(
     plan: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert end_of(str(plan.with_name("none.yaml"))) == 2
-    assert "cannot read the ablation" in capsys.readouterr().err
+    assert "cannot read the config" in capsys.readouterr().err
